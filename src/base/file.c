@@ -293,7 +293,7 @@ static ndp_status make_folder(const char *path) {
         return IO_FAIL("create the folder", path);
     }
     char *parent = ndp_path_parent(path);
-    ndp_status st = parent ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to create the folder '%s'", path);
+    ndp_status st = NDP_MEMORY(parent, "to create the folder '%s'", path);
     if (parent && access(parent, R_OK) == 0) /* a folder without read permission cannot be synced */
         st = ndp_folder_sync(parent);
     free(parent);
@@ -303,8 +303,7 @@ static ndp_status make_folder(const char *path) {
 ndp_status ndp_folder_create(const char *path) {
     NDP_CHECK(path[0], "cannot create a folder without a name");
     char *partial = strdup(path);
-    if (!partial)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to create the folder '%s'", path);
+    NDP_CHECK_MEMORY(partial, "to create the folder '%s'", path);
     ndp_status st = NDP_OK;
     for (char *p = partial + 1; st == NDP_OK; p++) {
         if (*p != '/' && *p != '\0')

@@ -58,8 +58,7 @@ static ndp_status replace(const char *text, struct json_object *o, const char *k
     json = fine ? changed.data : json_object_to_json_string_ext(o, as_it_is);
     ndp_str_add(out, json ? json : "");
     ndp_str_release(&changed);
-    return json && !out->failed && out->length > before ? NDP_OK
-                                                        : NDP_FAIL(NDP_ENOMEM, "not enough memory for a JSON object");
+    return NDP_MEMORY(json && !out->failed && out->length > before, "for a JSON object");
 }
 
 ndp_status ndp_json_replace(const char *text, size_t size, const char *what, const char *key, struct json_object *value,

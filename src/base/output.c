@@ -42,7 +42,7 @@ static int descriptor_of(const char *path) {
 static ndp_status follow(place *p, const char *link) {
     char *parent = ndp_path_parent(p->path);
     char *next = !parent ? NULL : link[0] == '/' ? strdup(link) : ndp_format("%s/%s", parent, link);
-    ndp_status st = next ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to write '%s'", p->name);
+    ndp_status st = NDP_MEMORY(next, "to write '%s'", p->name);
     if (next && snprintf(p->path, NDP_PATH, "%s", next) >= NDP_PATH)
         st = (errno = ENAMETOOLONG, WRITE_FAIL(p->name));
     free(next);

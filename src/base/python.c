@@ -55,8 +55,7 @@ ndp_status ndp_python_start(const ndp_python_program *program, const char *const
     ndp_python *p = calloc(1, sizeof *p);
     ndp_argv argv = {0};
     int ends[2] = {-1, -1}, cause = 0;
-    if (!p)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to start %s", program->what);
+    NDP_CHECK_MEMORY(p, "to start %s", program->what);
     *p = (ndp_python){program, 0, -1, memfd_create("stderr", MFD_CLOEXEC)};
     if (p->errors < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
         cause = errno;
@@ -83,7 +82,8 @@ ndp_status ndp_python_start(const ndp_python_program *program, const char *const
 
 static ndp_status fail_ended(const ndp_python *p) { return NDP_FAIL(NDP_EIO, "%s has ended", p->program->what); }
 
-ndp_status ndp_python_send(ndp_python *p, const void *data, size_t n) {
+/* Sends bytes, all of them. NDP_EIO: the program has ended; ndp_python_end says why. */
+static ndp_status send_all(ndp_python *p, const void *data, size_t n) {
     for (const char *from = data; n;) {
         ssize_t sent = send(p->socket, from, n, MSG_NOSIGNAL);
         if (sent < 0 && errno != EINTR)
@@ -120,8 +120,8 @@ static ndp_status receive_all(ndp_python *p, void *out, size_t n, int seconds) {
 
 ndp_status ndp_python_ask(ndp_python *p, const char *request, size_t n, int seconds, ndp_str *answer) {
     uint64_t length = n;
-    NDP_TRY(ndp_python_send(p, &length, sizeof length));
-    NDP_TRY(ndp_python_send(p, request, n));
+    NDP_TRY(send_all(p, &length, sizeof length));
+    NDP_TRY(send_all(p, request, n));
     NDP_TRY(receive_all(p, &length, sizeof length, seconds));
     answer->length = 0;
     for (char part[1 << 16]; length;) {
@@ -130,8 +130,7 @@ ndp_status ndp_python_ask(ndp_python *p, const char *request, size_t n, int seco
         ndp_str_add_bytes(answer, part, now);
         length -= now;
     }
-    return answer->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for what %s has written", p->program->what)
-                          : NDP_OK;
+    return NDP_MEMORY(!answer->failed, "for what %s has written", p->program->what);
 }
 
 /* ---- the end ---- */

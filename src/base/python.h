@@ -28,8 +28,6 @@ const char *ndp_python_interpreter(void);
 NDP_API ndp_status ndp_python_start(const ndp_python_program *p, const char *const *arguments, ndp_python **out);
 enum { NDP_PYTHON_NO_MODULE = 77 };
 
-/* Sends bytes, all of them. NDP_EIO: the program has ended; ndp_python_end says why. */
-NDP_API ndp_status ndp_python_send(ndp_python *p, const void *data, size_t n);
 /* Receives at least one byte and at most `most`; *n is 0 after the last one. NDP_EIO: nothing came for `seconds`. */
 NDP_API ndp_status ndp_python_receive(ndp_python *p, void *out, size_t most, int seconds, size_t *n);
 

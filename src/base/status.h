@@ -60,6 +60,14 @@ void ndp_error_forget(void);
             return NDP_FAIL(NDP_EINVAL, __VA_ARGS__);                                                                  \
     } while (0)
 
+/* NDP_OK if there is what was to be allocated, else the error "not enough memory ..."; the second one returns that. */
+#define NDP_MEMORY(has, ...) ((has) ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory " __VA_ARGS__))
+#define NDP_CHECK_MEMORY(has, ...)                                                                                     \
+    do {                                                                                                               \
+        if (!(has))                                                                                                    \
+            return NDP_FAIL(NDP_ENOMEM, "not enough memory " __VA_ARGS__);                                             \
+    } while (0)
+
 /* Checks the arguments of a public function: NDP_EINVAL names the first of these pointers that is NULL. */
 ndp_status ndp_check_not_null(const char *file, int line, const char *function, const char *names,
                               const void *const *pointers, int n);

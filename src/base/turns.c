@@ -72,8 +72,7 @@ static ndp_status stacks_map(turns *t, void *const *args) {
     for (int i = 0; i < t->n; i++) {
         turn *of = t->ready[i] = &t->turn[i];
         *of = (turn){.stack = ndp_fiber_stack_map(STACK_BYTES), .arg = args[i], .threads = omp_get_max_threads()};
-        if (!of->stack)
-            return NDP_FAIL(NDP_ENOMEM, "not enough memory for the stack of rank %d of %d", i, t->n);
+        NDP_CHECK_MEMORY(of->stack, "for the stack of rank %d of %d", i, t->n);
         ndp_fiber_init(&of->fiber, of->stack, STACK_BYTES, begin);
     }
     return NDP_OK;
@@ -82,7 +81,7 @@ static ndp_status stacks_map(turns *t, void *const *args) {
 ndp_status ndp_turns_run(int n, void (*body)(void *), void *const *args, uint64_t seed) {
     turns *t = calloc(1, sizeof *t + (size_t)n * sizeof t->turn[0]), *outer = running;
     turn **ready = malloc((size_t)n * sizeof(turn *));
-    ndp_status st = t && ready ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d ranks that take turns", n);
+    ndp_status st = NDP_MEMORY(t && ready, "for %d ranks that take turns", n);
     if (st == NDP_OK) {
         *t = (turns){.body = body, .chance = (seed + 1) * 0x9E3779B97F4A7C15u, .n = n, .alive = n, .ready = ready};
         st = stacks_map(t, args);

@@ -23,8 +23,7 @@ ndp_status ndp_feed_open(ndp_feed *f, const ndp_job *job, const ndp_job_data *da
     *f = (ndp_feed){.job = job, .data = data, .shape = {b->global_batch, b->micro_batch, b->data_ranks}};
     f->whole.rows = job->model.rows;
     f->rows = calloc((size_t)f->shape.micro, sizeof *f->rows);
-    if (!f->rows)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a micro-batch of %lld rows", (long long)f->shape.micro);
+    NDP_CHECK_MEMORY(f->rows, "for a micro-batch of %lld rows", (long long)f->shape.micro);
     NDP_TRY(take_columns(f));
     f->given = given; /* a model says how many there are (ndp_feed_open_choices) */
     return NDP_OK;

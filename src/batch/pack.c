@@ -59,8 +59,7 @@ static ndp_status move(const sample_packing *p, const ndp_packed_batch *to, cons
     if (!from)
         return NDP_OK;
     char *all = calloc((size_t)(to->batch.samples * p->length) + 1, size);
-    if (!all)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld rows", (long long)to->batch.samples);
+    NDP_CHECK_MEMORY(all, "for %lld rows", (long long)to->batch.samples);
     for (int64_t i = 0; i < p->from->samples; i++)
         memcpy(all + (size_t)(to->rows[i] * p->length + to->places[i]) * size,
                (const char *)from + (size_t)(i * p->from->length) * size, (size_t)tokens_of(p->from, i) * size);
@@ -72,8 +71,7 @@ static ndp_status move(const sample_packing *p, const ndp_packed_batch *to, cons
 static ndp_status number_documents(const sample_packing *p, ndp_packed_batch *to) {
     int64_t n = to->batch.samples * p->length;
     int32_t *all = malloc((size_t)(n + 1) * sizeof *all), number = 0;
-    if (!all)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld rows", (long long)to->batch.samples);
+    NDP_CHECK_MEMORY(all, "for %lld rows", (long long)to->batch.samples);
     memset(all, 0xff, (size_t)n * sizeof *all); /* -1: padding */
     to->batch.documents = all;
     for (int64_t i = 0; i < p->from->samples; i++, number++) {
@@ -109,9 +107,9 @@ static ndp_status pack(sample_packing *p, ndp_packed_batch *to) {
                            .most = (int)n,
                            .length = (int32_t)p->length,
                            .least = 1};
-    ndp_status st = samples && p->rows[0] && p->rows[1] && p->places[0] && p->places[1] && p->fit.open && p->fit.left
-                        ? NDP_OK
-                        : NDP_FAIL(NDP_ENOMEM, "not enough memory to pack %lld samples", (long long)p->from->samples);
+    ndp_status st =
+        NDP_MEMORY(samples && p->rows[0] && p->rows[1] && p->places[0] && p->places[1] && p->fit.open && p->fit.left,
+                   "to pack %lld samples", (long long)p->from->samples);
     for (int64_t i = 0; i < p->from->samples && st == NDP_OK; i++)
         samples[i] = (sized){i, tokens_of(p->from, i)};
     for (int way = 0; way < 2 && st == NDP_OK; way++) {

@@ -35,8 +35,7 @@ static ndp_status write_manifest(const ndp_shards *s, const char *folder, const 
     NDP_TRY(ndp_path_join(path, folder, "manifest.json"));
     ndp_status st;
     ndp_manifest_file *files = calloc((size_t)(s->n_files + s->n_indices) + 1, sizeof *files);
-    if (!files)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the manifest in '%s'", folder);
+    NDP_CHECK_MEMORY(files, "for the manifest in '%s'", folder);
     for (; n < s->n_files; n++)
         files[n] = (ndp_manifest_file){s->files[n].name, s->files[n].bytes, s->files[n].chunks, s->files[n].n_chunks};
     for (int i = 0; i < s->n_indices; i++)

@@ -34,8 +34,7 @@ static ndp_status open_sets(ndp_checkpoint *c, const char *folder, int64_t step)
 
 ndp_status ndp_checkpoint_open(const char *folder, int64_t step, ndp_checkpoint **out) {
     ndp_checkpoint *c = calloc(1, sizeof *c);
-    if (!c)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to open '%s'", folder);
+    NDP_CHECK_MEMORY(c, "to open '%s'", folder);
     ndp_status st = open_sets(c, folder, step);
     if (st != NDP_OK) {
         ndp_checkpoint_close(c);
@@ -81,8 +80,7 @@ ndp_status ndp_checkpoint_intact(const ndp_checkpoint *c) {
 /* Checks one set against those of the expected tensors that belong to it. */
 static ndp_status check_set(const ndp_checkpoint *c, int set, const ndp_tensor_spec *expected, int n) {
     ndp_tensor_spec *own = malloc(((size_t)n + 1) * sizeof *own);
-    if (!own)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d tensors", n);
+    NDP_CHECK_MEMORY(own, "to check %d tensors", n);
     int count = 0;
     for (int i = 0; i < n; i++)
         if (set_of(expected[i].name) == set)

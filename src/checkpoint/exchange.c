@@ -277,8 +277,8 @@ static ndp_status take_tables(gather *g) {
     g->writers = ndp_arena_alloc(&g->arena, parts);
     g->begin = ndp_arena_alloc(&g->arena, (ranks + 1) * sizeof *g->begin);
     g->sizes = ndp_arena_alloc(&g->arena, 2 * ranks * sizeof *g->sizes);
-    if (!g->order || !g->held || !g->writers || !g->begin || !g->sizes)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to gather %lld chunks", (long long)g->s->n_parts);
+    NDP_CHECK_MEMORY(g->order && g->held && g->writers && g->begin && g->sizes, "to gather %lld chunks",
+                     (long long)g->s->n_parts);
     return NDP_OK;
 }
 

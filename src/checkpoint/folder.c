@@ -14,8 +14,7 @@
 static ndp_status open_file(ndp_weights *w, const char *name, ndp_safetensors **out) {
     NDP_TRY(ndp_array_reserve(&w->files, &w->file_capacity, w->n_files + 1, sizeof *w->files));
     const char *path = ndp_arena_format(&w->arena, "%s/%s", w->folder, name);
-    if (!path)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to open %s", name);
+    NDP_CHECK_MEMORY(path, "to open %s", name);
     NDP_TRY(ndp_safetensors_open(path, out));
     w->files[w->n_files++] = *out;
     return NDP_OK;
@@ -117,8 +116,7 @@ static ndp_status add_file(ndp_weights *w, const char *name) {
 
 static ndp_status open_single(ndp_weights *w, const char *stem) {
     const char *name = ndp_arena_format(&w->arena, "%s.safetensors", stem);
-    if (!name)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to open %s", w->folder);
+    NDP_CHECK_MEMORY(name, "to open %s", w->folder);
     return add_file(w, name);
 }
 
@@ -154,8 +152,7 @@ static ndp_status open_files(ndp_weights *w, const char *folder, const char *ste
     NDP_TRY(find_files(folder, stem, &single));
     w->folder = ndp_arena_strdup(&w->arena, folder);
     const char *index = ndp_arena_format(&w->arena, "%s/%s.safetensors.index.json", folder, stem);
-    if (!w->folder || !index)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to open %s", folder);
+    NDP_CHECK_MEMORY(w->folder && index, "to open %s", folder);
     return single ? open_single(w, stem) : open_index(w, index);
 }
 
@@ -175,8 +172,7 @@ static ndp_status open_matching(ndp_weights *w, const char *folder, const char *
     if (!ndp_path_is_folder(folder))
         return NDP_FAIL(NDP_EIO, "'%s' is not a folder (%s)", folder, ndp_path_why_no_folder(folder));
     w->folder = ndp_arena_strdup(&w->arena, folder);
-    if (!w->folder)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to open %s", folder);
+    NDP_CHECK_MEMORY(w->folder, "to open %s", folder);
     NDP_TRY(ndp_folder_visit(folder, add_matching, &(matching){w, stem}));
     return w->n_files ? NDP_OK : NDP_FAIL(NDP_EIO, "'%s' holds no %s.safetensors", folder, stem);
 }
@@ -195,8 +191,7 @@ typedef ndp_status weights_opener(ndp_weights *w, const char *folder, const char
 
 static ndp_status open_sorted(const char *folder, const char *stem, weights_opener *open, ndp_weights **out) {
     ndp_weights *w = calloc(1, sizeof *w);
-    if (!w)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to open %s", folder);
+    NDP_CHECK_MEMORY(w, "to open %s", folder);
     ndp_status st = open(w, folder, stem);
     if (st == NDP_OK)
         st = ndp_weights_sort(w);
@@ -246,8 +241,7 @@ ndp_status ndp_weights_prefix(ndp_weights *w, const char *prefix) {
             continue;
         ndp_tensor_entry *entry = ndp_arena_alloc(&w->arena, sizeof *entry);
         const char *name = ndp_arena_format(&w->arena, "%s%s", prefix, w->tensors[i].entry->spec.name);
-        if (!entry || !name)
-            return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %lld tensors", (long long)w->n);
+        NDP_CHECK_MEMORY(entry && name, "for the names of %lld tensors", (long long)w->n);
         *entry = *w->tensors[i].entry;
         entry->spec.name = name;
         w->tensors[i].entry = entry;

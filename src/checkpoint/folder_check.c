@@ -61,8 +61,7 @@ static void check_extra(const ndp_weights *w, const char **sorted, int n, ndp_we
 ndp_status ndp_weights_compare(const ndp_weights *w, const ndp_tensor_spec *expected, int n, ndp_weights_ignore *ignore,
                                void *arg, ndp_str *out) {
     const char **sorted = malloc(((size_t)n + 1) * sizeof *sorted);
-    if (!sorted)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d tensors", n);
+    NDP_CHECK_MEMORY(sorted, "to check %d tensors", n);
     trouble missing = {0}, wrong = {0}, extra = {0};
     for (int i = 0; i < n; i++) {
         sorted[i] = expected[i].name;
@@ -74,7 +73,7 @@ ndp_status ndp_weights_compare(const ndp_weights *w, const ndp_tensor_spec *expe
     add_trouble(out, "missing", &missing);
     add_trouble(out, "of another shape or type", &wrong);
     add_trouble(out, "that the model does not have", &extra);
-    return out->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to say which of %d tensors are wrong", n) : NDP_OK;
+    return NDP_MEMORY(!out->failed, "to say which of %d tensors are wrong", n);
 }
 
 ndp_status ndp_weights_check(const ndp_weights *w, const ndp_tensor_spec *expected, int n, ndp_weights_ignore *ignore,

@@ -14,8 +14,7 @@ static ndp_status take_member(ndp_weights *w, const ndp_named_tensor *stack, con
     char room[NDP_SEGMENT_NAME];
     ndp_tensor_entry *one = ndp_arena_alloc(&w->arena, sizeof *one);
     const char *name = ndp_arena_strdup(&w->arena, ndp_segment_tensor_name(members, i, room));
-    if (!one || !name)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %lld tensors", (long long)members->stack);
+    NDP_CHECK_MEMORY(one && name, "for the names of %lld tensors", (long long)members->stack);
     *one = *stack->entry;
     one->elements /= members->stack, one->bytes /= (size_t)members->stack;
     one->offset += (size_t)i * one->bytes;
@@ -57,8 +56,7 @@ static ndp_status make_dequantised(ndp_weights *w, const char *name, const int64
     ndp_tensor_entry *one = ndp_arena_alloc(&w->arena, sizeof *one);
     ndp_dequantised *packed = ndp_arena_alloc(&w->arena, sizeof *packed);
     const char *copy = ndp_arena_strdup(&w->arena, name);
-    if (!one || !packed || !copy)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %lld tensors", (long long)w->n);
+    NDP_CHECK_MEMORY(one && packed && copy, "for the names of %lld tensors", (long long)w->n);
     *packed = (ndp_dequantised){.numbers = {ndp_safetensors_data(blocks->file, blocks->entry),
                                             ndp_safetensors_data(scales->file, scales->entry), shape[1], shape[2]},
                                 .blocks = *blocks,
@@ -73,8 +71,7 @@ static ndp_status make_dequantised(ndp_weights *w, const char *name, const int64
 ndp_status ndp_weights_dequantise(ndp_weights *w, const char *tensor, const int64_t shape[3]) {
     const char *names[] = {ndp_arena_format(&w->arena, "%s_blocks", tensor),
                            ndp_arena_format(&w->arena, "%s_scales", tensor)};
-    if (!names[0] || !names[1])
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %lld tensors", (long long)w->n);
+    NDP_CHECK_MEMORY(names[0] && names[1], "for the names of %lld tensors", (long long)w->n);
     const ndp_named_tensor *blocks = ndp_weights_named(w, names[0]), *scales = ndp_weights_named(w, names[1]);
     if (ndp_weights_named(w, tensor) || !blocks || !scales || !are_mxfp4(blocks, scales, shape))
         return NDP_OK;
@@ -93,8 +90,7 @@ static const char fp8[] = "F8_E4M3";
 /* A tensor of fp8 that is moved as it is. */
 static ndp_status as_bytes(ndp_weights *w, ndp_named_tensor *t) {
     ndp_tensor_entry *one = ndp_arena_alloc(&w->arena, sizeof *one);
-    if (!one)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %lld tensors", (long long)w->n);
+    NDP_CHECK_MEMORY(one, "for the names of %lld tensors", (long long)w->n);
     *one = *t->entry;
     one->spec.dtype = NDP_U8, one->spec.as = fp8;
     t->entry = one;
@@ -118,8 +114,7 @@ static const ndp_named_tensor *scales_of(ndp_weights *w, const ndp_named_tensor 
 static ndp_status widen(ndp_weights *w, ndp_named_tensor *t, const ndp_named_tensor *scales) {
     ndp_tensor_entry *one = ndp_arena_alloc(&w->arena, sizeof *one);
     ndp_dequantised *packed = ndp_arena_alloc(&w->arena, sizeof *packed);
-    if (!one || !packed)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %lld tensors", (long long)w->n);
+    NDP_CHECK_MEMORY(one && packed, "for the names of %lld tensors", (long long)w->n);
     *packed = (ndp_dequantised){.matrix = {ndp_safetensors_data(t->file, t->entry),
                                            ndp_safetensors_data(scales->file, scales->entry), t->entry->spec.shape[0],
                                            t->entry->spec.shape[1]},

@@ -58,8 +58,7 @@ static ndp_status init(ndp_lock *l, const char *folder) {
     NDP_TRY(read_patience(&l->patience));
     NDP_TRY(ndp_path_join(l->path, folder, "lock"));
     l->folder = strdup(folder);
-    if (!l->folder)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to lock '%s'", folder);
+    NDP_CHECK_MEMORY(l->folder, "to lock '%s'", folder);
     ndp_holder_self(&l->self);
     l->made_folder = !ndp_path_exists(folder);
     return NDP_OK;
@@ -67,8 +66,7 @@ static ndp_status init(ndp_lock *l, const char *folder) {
 
 ndp_status ndp_lock_create(const char *folder, bool await, ndp_lock **out) {
     ndp_lock *l = calloc(1, sizeof *l);
-    if (!l)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to lock '%s'", folder);
+    NDP_CHECK_MEMORY(l, "to lock '%s'", folder);
     l->await = await;
     ndp_status st;
     NDP_TRY_GOTO(init(l, folder), destroy);

@@ -20,8 +20,7 @@ static const int64_t CHUNK_MOST = 128 << 20;
 /* Hashes the bytes before the member "hash", and the closing line. NDP_ENOMEM. */
 static ndp_status hash_text(const char *text, size_t before, ndp_hash128 *out) {
     char *whole = malloc(before + sizeof END);
-    if (!whole)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the hash of a manifest of %zu bytes", before);
+    NDP_CHECK_MEMORY(whole, "for the hash of a manifest of %zu bytes", before);
     memcpy(whole, text, before);
     memcpy(whole + before, END, sizeof END);
     *out = ndp_hash_of(whole, before + sizeof END - 1);
@@ -318,6 +317,5 @@ ndp_status ndp_manifest_text(const ndp_checkpoint_info *info, const ndp_manifest
     ndp_str_add(&s, "\n  ]");
     ndp_manifest_seal(&s);
     *out = ndp_str_detach(&s);
-    return *out ? NDP_OK
-                : NDP_FAIL(NDP_ENOMEM, "not enough memory for the manifest of step %lld", (long long)info->step);
+    return NDP_MEMORY(*out, "for the manifest of step %lld", (long long)info->step);
 }

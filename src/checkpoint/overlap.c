@@ -23,8 +23,7 @@ static int compare_pieces(const void *a, const void *b, void *arg) {
 ndp_status ndp_held_pieces_sort(const ndp_shards *s, const ndp_file_piece *pieces, int n, ndp_arena *arena,
                                 ndp_held_pieces *out) {
     *out = (ndp_held_pieces){.s = s, .pieces = pieces, .sorted = ndp_arena_alloc(arena, ((size_t)n + 1) * sizeof(int))};
-    if (!out->sorted)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to sort %d pieces of tensors", n);
+    NDP_CHECK_MEMORY(out->sorted, "to sort %d pieces of tensors", n);
     for (int i = 0; i < n; i++)
         if (pieces[i].count)
             out->sorted[out->n++] = i;

@@ -120,7 +120,7 @@ static ndp_status refuse_wanted(const candidates *c, int64_t wanted, const ndp_e
 static ndp_status take_asides(ndp_resume *r, int n) {
     r->aside = calloc((size_t)n + 1, sizeof *r->aside);
     r->damaged = calloc((size_t)n + 1, sizeof *r->damaged);
-    return r->aside && r->damaged ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d checkpoints", n);
+    return NDP_MEMORY(r->aside && r->damaged, "for %d checkpoints", n);
 }
 
 static void set_aside(ndp_resume *r, int64_t step, bool damaged, const ndp_examined *e) {

@@ -2,7 +2,6 @@
  * elements into a file that one of them created at its full size. Called by shards.c (sizes), shards_write.c (create)
  * and exchange.c (join, write). */
 #include "base/fault.h"
-#include "base/json.h"
 #include "base/json_write.h"
 #include "base/text.h"
 #include "checkpoint/safetensors.h"
@@ -36,8 +35,7 @@ static int compare_names(const void *a, const void *b) {
 
 static ndp_status check_names(const ndp_tensor_spec *specs, int n) {
     const char **names = malloc(((size_t)n + 1) * sizeof *names);
-    if (!names)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %d tensors", n);
+    NDP_CHECK_MEMORY(names, "for the names of %d tensors", n);
     for (int i = 0; i < n; i++)
         names[i] = specs[i].name;
     qsort(names, (size_t)n, sizeof *names, compare_names);
@@ -90,8 +88,7 @@ static ndp_status lay_out(ndp_safetensors_writer *w) {
     ndp_str_add(&w->header, "}");
     while (w->header.length % 8 && !w->header.failed) /* aligns the tensors if all have one type */
         ndp_str_add(&w->header, " ");
-    if (w->header.failed)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the header of %d tensors", w->n);
+    NDP_CHECK_MEMORY(!w->header.failed, "for the header of %d tensors", w->n);
     for (int i = 0; i < 8; i++)
         w->header.data[i] = (char)((w->header.length - 8) >> (8 * i) & 0xff);
     for (int i = 0; i < w->n; i++)
@@ -111,8 +108,7 @@ static ndp_status finish(ndp_safetensors_writer *w, ndp_status st, ndp_safetenso
 
 static ndp_status writer_new(const char *path, const ndp_tensor_spec *specs, int n, ndp_safetensors_writer **out) {
     ndp_safetensors_writer *w = calloc(1, sizeof *w);
-    if (!w)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to write %s", path);
+    NDP_CHECK_MEMORY(w, "to write %s", path);
     *w = (ndp_safetensors_writer){.path = strdup(path), .fd = -1, .specs = specs, .n = n};
     w->offset = malloc(((size_t)n + 1) * sizeof *w->offset);
     bool taken = w->path && w->offset;

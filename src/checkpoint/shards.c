@@ -53,8 +53,7 @@ static void cut_stem(ndp_shards *s, int stem, const char *const *stems, int n_st
 static ndp_status fill_files(ndp_shards *s) {
     for (int f = 0; f < s->n_files; f++) {
         s->files[f].specs = ndp_arena_alloc(&s->arena, (size_t)s->files[f].n * sizeof *s->specs);
-        if (!s->files[f].specs)
-            return NDP_FAIL(NDP_ENOMEM, "not enough memory to plan %d files", s->n_files);
+        NDP_CHECK_MEMORY(s->files[f].specs, "to plan %d files", s->n_files);
     }
     for (int i = 0; i < s->n; i++)
         s->files[s->file_of[i]].specs[s->place[i]] = s->specs[i];
@@ -91,8 +90,7 @@ static ndp_status cut_file(ndp_shards *s, int file, const int *members, int64_t 
     for (int i = 0; i < f->n; i++)
         n_chunks += parts_of(&f->specs[i]);
     f->chunks = ndp_arena_alloc(&s->arena, (size_t)n_chunks * sizeof *f->chunks);
-    if (!f->chunks)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to plan %lld chunks of %s", (long long)n_chunks, f->name);
+    NDP_CHECK_MEMORY(f->chunks, "to plan %lld chunks of %s", (long long)n_chunks, f->name);
     f->chunks[f->n_chunks++] = (ndp_chunk){.offset = 0, .bytes = offsets[0]};
     for (int i = 0; i < f->n; i++)
         cut_tensor(s, members[i], offsets[i]);
@@ -105,8 +103,7 @@ static ndp_status cut_chunks(ndp_shards *s) {
     for (int i = 0; i < s->n; i++)
         n_parts += parts_of(&s->specs[i]);
     s->parts = ndp_arena_alloc(&s->arena, ((size_t)n_parts + 1) * sizeof *s->parts);
-    if (!offsets || !members || !s->parts)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to plan %lld chunks", (long long)n_parts);
+    NDP_CHECK_MEMORY(offsets && members && s->parts, "to plan %lld chunks", (long long)n_parts);
     for (int f = 0; f < s->n_files; f++) {
         for (int i = 0; i < s->n; i++)
             if (s->file_of[i] == f)
@@ -128,8 +125,7 @@ ndp_status ndp_shards_plan(ndp_shards *s, const ndp_tensor_spec *specs, int n, c
     s->file_of = ndp_arena_alloc(&s->arena, (size_t)n * sizeof *s->file_of);
     s->place = ndp_arena_alloc(&s->arena, (size_t)n * sizeof *s->place);
     s->indices = ndp_arena_alloc(&s->arena, (size_t)n_stems * sizeof *s->indices);
-    if (!s->files || !s->file_of || !s->place || !s->indices)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to plan files for %d tensors", n);
+    NDP_CHECK_MEMORY(s->files && s->file_of && s->place && s->indices, "to plan files for %d tensors", n);
     for (int stem = 0; stem < n_stems; stem++)
         cut_stem(s, stem, stems, n_stems, max_bytes);
     NDP_TRY(fill_files(s));

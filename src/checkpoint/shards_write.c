@@ -65,8 +65,7 @@ static ndp_status write_index_text(ndp_shards *s, const char *folder, const char
     const char *name = ndp_arena_format(&s->arena, "%s.safetensors.index.json", stem);
     ndp_chunk *chunk = ndp_arena_alloc(&s->arena, sizeof *chunk);
     char path[NDP_PATH];
-    if (!name || !chunk || !text)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the index of %s", stem);
+    NDP_CHECK_MEMORY(name && chunk && text, "for the index of %s", stem);
     NDP_TRY(ndp_path_join(path, folder, name));
     *chunk = (ndp_chunk){0, (int64_t)strlen(text), ndp_hash_of(text, strlen(text))};
     s->indices[s->n_indices++] = (ndp_manifest_file){name, chunk->bytes, chunk, 1};

@@ -54,8 +54,7 @@ static ndp_status open_reading(chunk_check *r) {
     r->wrong = ndp_arena_alloc(&r->arena, ((size_t)r->n + 1) * sizeof *r->wrong);
     for (int i = 0; r->files && i < m->n_files; i++)
         r->files[i] = -1;
-    if (!r->files || !r->chunks || !r->file_of || !r->wrong)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to verify %lld chunks", (long long)r->n);
+    NDP_CHECK_MEMORY(r->files && r->chunks && r->file_of && r->wrong, "to verify %lld chunks", (long long)r->n);
     int64_t at = 0;
     for (int i = 0; i < m->n_files; i++)
         for (int64_t k = 0; k < m->files[i].n_chunks; k++, at++) {

@@ -10,7 +10,7 @@
 
 ndp_status ndp_map_cost_of(const ndp_flows *f, const ndp_cluster *c, const ndp_rank_map *m, ndp_map_cost *out) {
     double *loads = calloc(ndp_flows_most_links(c, m->world), sizeof *loads);
-    ndp_status st = loads ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the links of %d ranks", m->world);
+    ndp_status st = NDP_MEMORY(loads, "for the links of %d ranks", m->world);
     *out = (ndp_map_cost){.levels = ndp_cluster_levels(c)};
     for (int level = 0; level < out->levels && st == NDP_OK; level++) {
         st = ndp_flows_load(f, c, m, level, loads);
@@ -146,7 +146,7 @@ ndp_status ndp_best_map(const ndp_cluster *c, const ndp_layout *l, const ndp_flo
                         ndp_rank_map *out) {
     map_search s = {.c = c, .l = l, .f = f, .world = given->world};
     int *memory = calloc(2 * (size_t)s.world + (size_t)c->nodes, sizeof *memory);
-    ndp_status st = memory ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to place %d ranks", s.world);
+    ndp_status st = NDP_MEMORY(memory, "to place %d ranks", s.world);
     s.rank_at = memory;
     s.node = memory + s.world;
     s.order = memory + 2 * s.world;

@@ -288,8 +288,7 @@ ndp_status ndp_cluster_resize(ndp_cluster *c, int nodes) {
     NDP_CHECK(nodes >= 1 && nodes <= NDP_MOST_NODES, "%d nodes: a cluster has 1 to %d", nodes, NDP_MOST_NODES);
     NDP_CHECK(nodes == 1 || c->nics.count > 0, "%s has no NICs (nics), which %d nodes need", c->name, nodes);
     int *devices = malloc((size_t)nodes * sizeof *devices);
-    if (!devices)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d nodes", nodes);
+    NDP_CHECK_MEMORY(devices, "for %d nodes", nodes);
     for (int i = 0; i < nodes; i++)
         devices[i] = c->devices_of[0];
     free(c->devices_of);

@@ -206,5 +206,5 @@ ndp_status ndp_cluster_help(char **text) {
     ndp_str out = {0};
     ndp_cluster_keys_help(&out);
     *text = ndp_str_detach(&out);
-    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
+    return NDP_MEMORY(*text, "for a text");
 }

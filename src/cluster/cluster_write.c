@@ -1,7 +1,6 @@
 /* Writes a cluster as cluster.yaml. A node has what differs from its device, and a device what differs from the
  * built-in one that it is like, so that the text says what is special about the cluster. If no number is built in, the
  * device has all of them. */
-#include "cluster/built_in.h"
 #include "cluster/cluster_table.h"
 
 #include <ctype.h>

@@ -10,7 +10,7 @@ ndp_status ndp_groups_of_kind(const ndp_layout *l, const ndp_mesh_facts *facts, 
     for (int axis = 0; axis < NDP_AXES; axis++)
         world *= l->size[axis];
     ndp_group *list = calloc((size_t)world, sizeof *list);
-    ndp_status st = list ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the groups of %d ranks", world);
+    ndp_status st = NDP_MEMORY(list, "for the groups of %d ranks", world);
     *n = 0;
     for (int r = 0; r < world && st == NDP_OK; r++) {
         ndp_mesh mesh;
@@ -36,7 +36,7 @@ static ndp_status add_flow(const ndp_layout *l, const ndp_mesh_facts *facts, con
     if (!any)
         return NDP_OK;
     ndp_flow f = {.pattern = (ndp_send_pattern)pattern, .bytes = calloc((size_t)out->world, sizeof *f.bytes)};
-    ndp_status st = f.bytes ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for what %d ranks send", out->world);
+    ndp_status st = NDP_MEMORY(f.bytes, "for what %d ranks send", out->world);
     if (st == NDP_OK)
         st = ndp_groups_of_kind(l, facts, (ndp_group_kind)kind, &f.groups, &f.n);
     for (int r = 0; r < out->world && st == NDP_OK; r++)
@@ -53,7 +53,7 @@ ndp_status ndp_flows_init(const ndp_layout *l, const ndp_mesh_facts *facts, cons
     ndp_flows f = {.world = 1, .items = calloc(NDP_GROUPS * NDP_SEND_PATTERNS, sizeof *f.items)};
     for (int axis = 0; axis < NDP_AXES; axis++)
         f.world *= l->size[axis];
-    ndp_status st = f.items ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for what %d ranks send", f.world);
+    ndp_status st = NDP_MEMORY(f.items, "for what %d ranks send", f.world);
     for (int kind = 0; kind < NDP_GROUPS && st == NDP_OK; kind++)
         for (int pattern = 0; pattern < NDP_SEND_PATTERNS && st == NDP_OK; pattern++)
             st = add_flow(l, facts, of_stage, kind, pattern, &f);

@@ -263,8 +263,7 @@ static ndp_status load_init(const ndp_cluster *c, const ndp_rank_map *m, ndp_sen
            links = 2 * (size_t)ndp_cluster_devices(c) + nodes + world;
     size_t numbers = world + 3 * nodes + (world + 3 * nodes) % 2; /* what follows is aligned */
     int *memory = calloc(1, numbers * sizeof *memory + 2 * links * sizeof(double));
-    if (!memory)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the links of %d ranks", m->world);
+    NDP_CHECK_MEMORY(memory, "for the links of %d ranks", m->world);
     *l = (link_load){.c = c, .m = m, .pattern = pattern, .memory = memory};
     l->unit_of = memory;
     l->in_unit = memory + world;

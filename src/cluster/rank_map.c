@@ -34,8 +34,7 @@ static ndp_status take_devices(const ndp_cluster *c, ndp_rank_map *m, int *taken
 ndp_status ndp_rank_map_take(const ndp_cluster *c, int world, const int *node, ndp_rank_map *out) {
     ndp_rank_map m = {world, calloc((size_t)world, sizeof *m.node), calloc((size_t)world, sizeof *m.device)};
     int *taken = calloc((size_t)c->nodes, sizeof *taken);
-    ndp_status st =
-        m.node && m.device && taken ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a map of %d ranks", world);
+    ndp_status st = NDP_MEMORY(m.node && m.device && taken, "for a map of %d ranks", world);
     for (int r = 0; r < world && st == NDP_OK; r++)
         m.node[r] = node[r];
     if (st == NDP_OK)
@@ -60,7 +59,7 @@ static ndp_status map_in_order(const ndp_cluster *c, int world, bool around, ndp
     NDP_CHECK(world <= devices, "%d ranks, but the cluster '%s' has %d devices on %d nodes", world, c->name, devices,
               c->nodes);
     int *node = calloc((size_t)world, sizeof *node), *taken = calloc((size_t)c->nodes, sizeof *taken);
-    ndp_status st = node && taken ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a map of %d ranks", world);
+    ndp_status st = NDP_MEMORY(node && taken, "for a map of %d ranks", world);
     for (int r = 0, at = 0; r < world && st == NDP_OK; r++) {
         node[r] = at = next_node(c, taken, at);
         taken[at]++;
@@ -88,8 +87,7 @@ ndp_status ndp_groups_alike(int world, int stride, int count, ndp_group **groups
     NDP_CHECK(stride >= 1 && count >= 1 && world % (stride * count) == 0,
               "groups of %d ranks at a distance of %d do not divide %d ranks", count, stride, world);
     ndp_group *list = calloc((size_t)many, sizeof *list);
-    if (!list)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d groups", many);
+    NDP_CHECK_MEMORY(list, "for %d groups", many);
     for (int base = 0; base < world; base += stride * count)
         for (int i = 0; i < stride; i++)
             list[k++] = (ndp_group){.base = base + i, .stride = stride, .count = count};

@@ -1,9 +1,8 @@
 /* Collectives and point-to-point messages behind one table of transports.
  *
  * A transport connects the ranks of a world: `self` (one rank), `local` (N ranks as threads of one process), `shm` (N
- * processes of one host), `mpi` (a plugin loaded at run time), `null` (a dry run: any world size, nothing moves). A
- * communicator is one rank's handle on one group of a mesh. All its functions are collective over the group, and all
- * ranks call them in the same order.
+ * processes of one host), `mpi` (a plugin loaded at run time). A communicator is one rank's handle on one group of a
+ * mesh. All its functions are collective over the group, and all ranks call them in the same order.
  *
  * Every operation is a begin and a wait; between the two the caller leaves the buffers alone. Ranks may wait for
  * operations of different communicators, and for messages, in different orders: a waiting rank does its share of
@@ -60,9 +59,6 @@ typedef enum ndp_work_kind {
 
 /* One rank, no other. */
 NDP_API ndp_status ndp_transport_self(ndp_transport **out);
-
-/* One handle of a world of any size in which nothing moves: waits return at once, buffers stay as they are. */
-NDP_API ndp_status ndp_transport_null(int world, int rank, ndp_transport **out);
 
 /* Runs `body(transport, arg)` on `world` threads, one per rank, and joins them. The transport that a body gets is
  * released here. Returns the status of the rank that failed first, with a message that names it. A body that returns
@@ -251,9 +247,9 @@ NDP_API ndp_status ndp_wait(ndp_work *w);
 /* ---- memory that peers access in place ---- */
 
 /* Where to map buffers that peers on this node are to read and write in place: for threads any memory, for processes
- * the file that the ranks of a node share. map: zeroed, 2 MiB-aligned, huge pages advised, pages taken at once (`null`
- * takes none); NDP_ENOMEM. Where processes cannot share memory it is private memory. Valid as long as the transport;
- * all memory is unmapped before. */
+ * the file that the ranks of a node share. map: zeroed, 2 MiB-aligned, huge pages advised, pages taken at once;
+ * NDP_ENOMEM. Where processes cannot share memory it is private memory. Valid as long as the transport; all memory is
+ * unmapped before. */
 ndp_memory_source ndp_transport_memory(ndp_transport *t);
 
 /* Collective over the group, before the first operation on this memory; a transport may send peers its address here.

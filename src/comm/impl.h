@@ -1,6 +1,6 @@
 /* What the transports of this room share: the handles behind comm.h, and the table that each transport fills in.
  *
- * comm.c checks arguments, answers for groups of one rank and for `null`, and hands everything else to the table. A
+ * comm.c checks arguments, answers for groups of one rank, and hands everything else to the table. A
  * transport's own handles begin with the structs below. */
 #ifndef NDP_COMM_IMPL_H
 #define NDP_COMM_IMPL_H
@@ -10,7 +10,6 @@
 
 typedef struct ndp_transport_ops {
     const char *name;
-    bool dry; /* nothing moves: begin and wait are never called */
     ndp_status (*comm_create)(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out);
     ndp_status (*comm_connect)(ndp_comm *c, const uint64_t *sends, const uint64_t *receives); /* NULL: not needed */
     void (*comm_destroy)(ndp_comm *c);
@@ -86,9 +85,7 @@ void ndp_comm_init(ndp_comm *c, ndp_transport *t, ndp_group group, const char *n
 /* The fields of a device's transport beside `host`. */
 ndp_transport ndp_transport_beside(ndp_transport *host, const ndp_transport_ops *ops, const ndp_device *d,
                                    ndp_device_context *context);
-/* The table's functions without peers (`self`, `null`) and, for memory, where a rank shares none with others. */
-ndp_status ndp_plain_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out);
-void ndp_plain_comm_destroy(ndp_comm *c);
+/* The table's functions without peers (`self`) and, for memory, where a rank shares none with others. */
 ndp_status ndp_plain_memory_map(ndp_transport *t, size_t bytes, void **out);
 void ndp_plain_memory_unmap(ndp_transport *t, void *data, size_t bytes);
 ndp_status ndp_plain_window_register(ndp_comm *c, void *data, size_t bytes, ndp_window **out);

@@ -1,28 +1,25 @@
-/* Transports whose rank has no peers, and their functions, of which other transports have some too (impl.h):
- *
- *   self   one rank. Every group has one rank, and comm.c performs its operations
- *   null   for dry runs: one rank's handle of a world of any size in which nothing moves. Its memory is address space,
- *          which costs nothing until it is written to */
+/* The transport `self`, of a rank without peers: every group has one rank, and comm.c performs its operations. Other
+ * transports have some of its functions too (impl.h). */
 #include "comm/impl.h"
 #include "comm/node/mapping.h"
 
 #include <stdlib.h>
 
-ndp_status ndp_plain_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out) {
+static ndp_status plain_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out) {
     ndp_comm *c = calloc(1, sizeof *c);
-    if (!c)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the communicator of group %s", name);
+    NDP_CHECK_MEMORY(c, "for the communicator of group %s", name);
     ndp_comm_init(c, t, group, name);
     *out = c;
     return NDP_OK;
 }
 
-void ndp_plain_comm_destroy(ndp_comm *c) { free(c); }
+static void plain_comm_destroy(ndp_comm *c) { free(c); }
 
 ndp_status ndp_plain_memory_map(ndp_transport *t, size_t bytes, void **out) {
     void *data;
+    (void)t;
     NDP_TRY(ndp_memory_map(-1, 0, bytes, &data));
-    ndp_status st = t->ops->dry ? NDP_OK : ndp_memory_touch(data, bytes);
+    ndp_status st = ndp_memory_touch(data, bytes);
     if (st != NDP_OK) {
         ndp_memory_unmap(data, bytes);
         return st;
@@ -38,8 +35,7 @@ void ndp_plain_memory_unmap(ndp_transport *t, void *data, size_t bytes) {
 
 ndp_status ndp_plain_window_register(ndp_comm *c, void *data, size_t bytes, ndp_window **out) {
     ndp_window *w = calloc(1, sizeof *w);
-    if (!w)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a window's handle");
+    NDP_CHECK_MEMORY(w, "for a window's handle");
     *w = (ndp_window){.transport = c->transport, .data = data, .bytes = bytes};
     *out = w;
     return NDP_OK;
@@ -62,23 +58,17 @@ void ndp_plain_window_destroy(ndp_window *w) {
     free(w);
 }
 
-/* ---- the transports ---- */
+/* ---- the transport ---- */
 
 static void plain_destroy(ndp_transport *t) { free(t); }
 
 static ndp_status new_transport(ndp_transport of, ndp_transport **out) {
     ndp_transport *t = malloc(sizeof *t);
-    if (!t)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the %s transport", of.ops->name);
+    NDP_CHECK_MEMORY(t, "for the %s transport", of.ops->name);
     *t = of;
     *out = t;
     return NDP_OK;
 }
-
-#define PLAIN                                                                                                          \
-    .comm_create = ndp_plain_comm_create, .comm_destroy = ndp_plain_comm_destroy, .memory_map = ndp_plain_memory_map,  \
-    .memory_unmap = ndp_plain_memory_unmap, .window_register = ndp_plain_window_register,                              \
-    .window_share = ndp_plain_window_share, .window_destroy = ndp_plain_window_destroy, .destroy = plain_destroy
 
 static ndp_status self_on_device(ndp_transport *host, const ndp_device *d, ndp_device_context *context,
                                  ndp_transport **out) {
@@ -86,12 +76,17 @@ static ndp_status self_on_device(ndp_transport *host, const ndp_device *d, ndp_d
 }
 
 ndp_status ndp_transport_self(ndp_transport **out) {
-    static const ndp_transport_ops ops = {.name = "self", PLAIN, .on_device = self_on_device};
+    static const ndp_transport_ops ops = {
+        .name = "self",
+        .comm_create = plain_comm_create,
+        .comm_destroy = plain_comm_destroy,
+        .memory_map = ndp_plain_memory_map,
+        .memory_unmap = ndp_plain_memory_unmap,
+        .window_register = ndp_plain_window_register,
+        .window_share = ndp_plain_window_share,
+        .window_destroy = ndp_plain_window_destroy,
+        .destroy = plain_destroy,
+        .on_device = self_on_device,
+    };
     return new_transport((ndp_transport){.ops = &ops, .world = 1, .node_ranks = 1}, out);
-}
-
-ndp_status ndp_transport_null(int world, int rank, ndp_transport **out) {
-    static const ndp_transport_ops ops = {.name = "null", .dry = true, PLAIN};
-    NDP_CHECK(world >= 1 && rank >= 0 && rank < world, "rank %d of a null world of %d ranks", rank, world);
-    return new_transport((ndp_transport){.ops = &ops, .rank = rank, .world = world, .node_ranks = 1}, out);
 }

@@ -78,8 +78,7 @@ static ndp_status staged_wait(ndp_work *w) {
 
 static ndp_status staged_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out) {
     staged_comm *c = calloc(1, sizeof *c);
-    if (!c)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the communicator of group %s", name);
+    NDP_CHECK_MEMORY(c, "for the communicator of group %s", name);
     ndp_comm_init(&c->base, t, group, name);
     ndp_status st = ndp_comm_create(t->host, group, name, &c->inner);
     if (st != NDP_OK) {
@@ -110,8 +109,7 @@ static const ndp_transport_ops staged_ops = {
 ndp_status ndp_staged_transport(ndp_transport *host, const ndp_device *d, ndp_device_context *context,
                                 ndp_transport **out) {
     ndp_transport *t = calloc(1, sizeof *t);
-    if (!t)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for staged collectives");
+    NDP_CHECK_MEMORY(t, "for staged collectives");
     *t = ndp_transport_beside(host, &staged_ops, d, context);
     t->journals = NULL;
     *out = t;

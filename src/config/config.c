@@ -2,7 +2,6 @@
  * copy, which replaces the configuration only if all of it was accepted. */
 #include "config/config.h"
 
-#include "base/hub.h"
 #include "config/foreign.h"
 #include "config/names.h"
 #include <stdarg.h>
@@ -199,8 +198,7 @@ ndp_status ndp_config_setf(ndp_config *c, const char *format, ...) {
     va_start(args, format);
     char *assignment = ndp_vformat(format, args);
     va_end(args);
-    if (!assignment)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+    NDP_CHECK_MEMORY(assignment, "for the configuration");
     ndp_status st = ndp_config_set(c, assignment);
     free(assignment);
     return st;
@@ -236,7 +234,7 @@ ndp_status ndp_config_write_keys(const ndp_config *c, const bool *wanted, ndp_st
         ndp_option_write(&ndp_options[i], c, out);
         ndp_str_add(out, "\n");
     }
-    return out->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration") : NDP_OK;
+    return NDP_MEMORY(!out->failed, "for the configuration");
 }
 
 ndp_status ndp_config_write(const ndp_config *c, ndp_str *out) { return ndp_config_write_keys(c, NULL, out); }
@@ -257,8 +255,7 @@ ndp_preference ndp_config_preference(const ndp_config *c) {
 ndp_status ndp_config_create(ndp_config **out) {
     NDP_NOT_NULL(out);
     ndp_config *c = malloc(sizeof *c);
-    if (!c)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a configuration");
+    NDP_CHECK_MEMORY(c, "for a configuration");
     ndp_status st = ndp_config_init(c);
     if (st != NDP_OK) {
         free(c);
@@ -281,8 +278,7 @@ void ndp_config_destroy(ndp_config *c) {
 
 static ndp_status hand_out(ndp_str *s, char **text) {
     char *whole = ndp_str_detach(s);
-    if (!whole)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
+    NDP_CHECK_MEMORY(whole, "for a text");
     *text = whole;
     return NDP_OK;
 }

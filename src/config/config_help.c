@@ -283,8 +283,7 @@ ndp_status ndp_config_describe(const char *const *names, int n, ndp_keys_format 
         ndp_json_close(&out, '}');
     }
     char *whole = ndp_str_detach(&out.text);
-    if (!whole)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
+    NDP_CHECK_MEMORY(whole, "for a text");
     *text = whole;
     return NDP_OK;
 }

@@ -48,8 +48,7 @@ static ndp_status check_length(const ndp_row_opts *o) {
 ndp_status ndp_dataset_create(const ndp_token_cache *cache, const ndp_row_opts *o, ndp_dataset **out) {
     NDP_TRY(check_length(o));
     ndp_dataset *d = calloc(1, sizeof *d);
-    if (!d)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a data set");
+    NDP_CHECK_MEMORY(d, "for a data set");
     d->cache = *cache;
     d->row_length = o->length;
     d->document_mask = o->document_mask;

@@ -260,8 +260,7 @@ static ndp_status add_source(row_builder *b, int64_t first, int64_t end) {
 static ndp_status make_table(row_builder *b, ndp_row_table *t) {
     t->rows = calloc((size_t)b->fit.rows + 2, sizeof *t->rows);
     t->pieces = malloc((size_t)(b->n + 1) * sizeof *t->pieces);
-    if (!t->rows || !t->pieces)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of %lld rows", (long long)b->fit.rows);
+    NDP_CHECK_MEMORY(t->rows && t->pieces, "for a table of %lld rows", (long long)b->fit.rows);
     int64_t *next = t->rows + 1; /* while filling: index of the row's next piece */
     for (int64_t i = 0; i < b->n; i++)
         if (b->row_of[i] + 1 < b->fit.rows)
@@ -283,8 +282,7 @@ static ndp_status add_sources(row_builder *b, ndp_row_table *t) {
     t->n_sources = b->o->by_source ? c->n_sources : 1;
     t->sources = calloc((size_t)t->n_sources + 1, sizeof *t->sources);
     t->source_documents = calloc((size_t)t->n_sources, sizeof *t->source_documents);
-    if (!t->sources || !t->source_documents)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of rows");
+    NDP_CHECK_MEMORY(t->sources && t->source_documents, "for a table of rows");
     for (int i = 0; i < t->n_sources; i++) {
         int64_t before = b->documents, first = b->o->by_source && i ? (int64_t)c->source_ends[i - 1] : 0;
         NDP_TRY(add_source(b, first, b->o->by_source ? (int64_t)c->source_ends[i] : c->n_documents));
@@ -297,8 +295,7 @@ static ndp_status add_sources(row_builder *b, ndp_row_table *t) {
 ndp_status ndp_row_table_build(const ndp_token_cache *c, const ndp_row_opts *o, ndp_row_table *out) {
     row_builder *b = calloc(1, sizeof *b);
     ndp_row_table t = {0};
-    if (!b)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of rows");
+    NDP_CHECK_MEMORY(b, "for a table of rows");
     b->cache = c;
     b->o = o;
     /* A piece of one token predicts nothing, so a row of which one is left is full. */

@@ -117,7 +117,7 @@ static ndp_status take_head(ndp_source_chunk *c, size_t most, int64_t *records, 
     *copy = closed_list(c->contents, end);
     c->contents = *copy;
     c->size = end + 1;
-    return *copy ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to read %s", c->path);
+    return NDP_MEMORY(*copy, "to read %s", c->path);
 }
 
 /* Reduces a file to the part that a slice takes. Returns the lines before it. */
@@ -288,8 +288,7 @@ static ndp_status make_cache(const source_head *heads, int n, ndp_token_cache *o
     size_t offsets = 8 * (size_t)(c.n_documents + 1), ids = ((size_t)c.n_tokens * 4 + 7) / 8 * 8, ends = 8 * (size_t)n,
            questions = 8 * (size_t)c.n_questions;
     char *memory = calloc(1, offsets + ends + questions + ids + (size_t)c.n_tokens / 8 + 1);
-    if (!memory)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to read the head of the data");
+    NDP_CHECK_MEMORY(memory, "to read the head of the data");
     c.memory = memory;
     c.offsets = (const uint64_t *)(const void *)memory;
     c.source_ends = (const uint64_t *)(const void *)(memory + offsets);

@@ -20,8 +20,7 @@ struct ndp_queue {
 
 ndp_status ndp_host_open(const ndp_device *d, const ndp_device_opts *opts, ndp_device_context **out) {
     ndp_device_context *c = calloc(1, sizeof *c);
-    if (!c)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the device %s", d->name);
+    NDP_CHECK_MEMORY(c, "for the device %s", d->name);
     c->source = opts->source;
     *out = c;
     return NDP_OK;
@@ -53,8 +52,7 @@ void ndp_host_memory_unmap(ndp_device_context *c, void *data, size_t bytes, ndp_
 
 ndp_status ndp_host_queue_create(ndp_device_context *c, ndp_queue **out) {
     *out = malloc(sizeof **out);
-    if (!*out)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a queue");
+    NDP_CHECK_MEMORY(*out, "for a queue");
     (*out)->context = c;
     return NDP_OK;
 }

@@ -43,8 +43,7 @@ static ndp_status try_loop(const ndp_peak_loop *loop, int threads, ndp_peak **ou
     enum { LEAST = 5, MOST = 20 };
     const double seconds = 0.01;
     ndp_peak *p = calloc(1, sizeof *p + (size_t)threads * sizeof *p->best);
-    if (!p)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the peak of %d threads", threads);
+    NDP_CHECK_MEMORY(p, "for the peak of %d threads", threads);
     p->loop = loop;
     p->threads = threads;
     measure(p, LEAST, MOST, seconds);

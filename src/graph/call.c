@@ -5,8 +5,7 @@
 
 static ndp_status copy_operands(ndp_arena *arena, const ndp_operand *from, int n, ndp_operand **out) {
     *out = ndp_arena_alloc(arena, (size_t)(n > 0 ? n : 1) * sizeof **out);
-    if (!*out)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the operands of a call");
+    NDP_CHECK_MEMORY(*out, "for the operands of a call");
     if (n > 0)
         memcpy(*out, from, (size_t)n * sizeof **out);
     return NDP_OK;
@@ -39,12 +38,6 @@ ndp_status ndp_call_init(ndp_call *c, ndp_arena *arena, const ndp_op *op, const 
     return NDP_OK;
 }
 
-static bool same_attr(const ndp_op_attr *a, const ndp_op_attr *b) {
-#define SAME(type, name) &&a->name == b->name
-    return a->accumulate == b->accumulate NDP_OP_ATTRS(SAME);
-#undef SAME
-}
-
 static bool same_shapes(const ndp_operand *a, const ndp_operand *b, int n) {
     bool same = true;
     for (int k = 0; k < n; k++) {
@@ -58,7 +51,7 @@ static bool same_shapes(const ndp_operand *a, const ndp_operand *b, int n) {
 bool ndp_calls_alike(const ndp_call *a, const ndp_call *b) {
     ndp_op_attr attr = b->attr;
     attr.tag = a->attr.tag;
-    return a->kind == b->kind && a->op == b->op && same_attr(&a->attr, &attr) && a->n_in == b->n_in &&
+    return a->kind == b->kind && a->op == b->op && ndp_op_attrs_equal(&a->attr, &attr) && a->n_in == b->n_in &&
            a->n_out == b->n_out && a->channel == b->channel && a->in_place == b->in_place && a->pgrad == b->pgrad &&
            a->scratch_offset == b->scratch_offset && same_shapes(a->in, b->in, a->n_in) &&
            same_shapes(a->out, b->out, a->n_out);

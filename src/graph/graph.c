@@ -290,3 +290,30 @@ bool ndp_graph_has_op(const ndp_graph *g, const ndp_op *op) {
         has |= g->nodes[NDP_NODES_FORWARD].items[i].op == op;
     return has;
 }
+
+/* ---- graphs that are alike ---- */
+
+static bool nodes_alike(const ndp_node *a, const ndp_node *b) {
+    return a->op == b->op && a->n_in == b->n_in && a->n_out == b->n_out && ndp_op_attrs_equal(&a->attr, &b->attr) &&
+           memcmp(a->in, b->in, (size_t)a->n_in * sizeof *a->in) == 0 &&
+           memcmp(a->out, b->out, (size_t)a->n_out * sizeof *a->out) == 0;
+}
+
+static bool values_alike(const ndp_value *a, const ndp_value *b) {
+    return a->kind == b->kind && a->view.rows == b->view.rows && a->view.cols == b->view.cols &&
+           a->view.ld == b->view.ld && a->view.dtype == b->view.dtype && a->root == b->root && a->parent == b->parent &&
+           a->row == b->row && a->col == b->col && a->slot == b->slot && a->segment == b->segment &&
+           a->segments == b->segments && a->offset == b->offset && a->part == b->part && a->input == b->input &&
+           a->needs_grad == b->needs_grad;
+}
+
+bool ndp_graphs_alike(const ndp_graph *a, const ndp_graph *b) {
+    const ndp_nodes *p = &a->nodes[NDP_NODES_FORWARD], *q = &b->nodes[NDP_NODES_FORWARD];
+    bool same = a->n_values == b->n_values && p->n == q->n && a->input == b->input && a->output == b->output &&
+                a->ends_backward == b->ends_backward && memcmp(a->frozen, b->frozen, sizeof a->frozen) == 0;
+    for (int i = 0; same && i < p->n; i++)
+        same = nodes_alike(&p->items[i], &q->items[i]);
+    for (int i = 0; same && i < a->n_values; i++)
+        same = values_alike(&a->values[i], &b->values[i]);
+    return same;
+}

@@ -96,6 +96,8 @@ typedef struct ndp_graph {
 /* Empty graph; `name` is copied. Release frees all that it owns. */
 void ndp_graph_init(ndp_graph *g, const char *name, ndp_dtype compute, ndp_dtype grad);
 void ndp_graph_release(ndp_graph *g);
+/* Whether the forwards of both have the same nodes and values, but for their names. Tables are not compared. */
+bool ndp_graphs_alike(const ndp_graph *a, const ndp_graph *b);
 
 /* The activation that the unit gets, one of the model's inputs, a parameter:
  * `segments` consecutive ones of a slot's buffer as one matrix (glued; equal columns). Each returns a value. */

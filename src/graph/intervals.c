@@ -9,42 +9,30 @@
 
 static size_t aligned(size_t n) { return (n + 63) & ~(size_t)63; }
 
-/* Total orders all of them: the plan is the same on every rank. */
-static int by_start(const void *a, const void *b) {
-    const ndp_interval *x = *(ndp_interval *const *)a, *y = *(ndp_interval *const *)b;
-    if (x->life.first != y->life.first)
-        return x->life.first < y->life.first ? -1 : 1;
-    return x < y ? -1 : x > y;
+/* What orders compare: most first, but the earliest first for BY_START, which ends an order. */
+typedef enum sort_key { BY_START, BY_END, BY_SIZE, BY_LIFE, BY_AREA } sort_key;
+enum { MOST_KEYS = 3 };
+
+static double key_of(const ndp_interval *x, sort_key key) {
+    int steps = x->life.last - x->life.first + 1 - x->life.gap_n;
+    const double of[] = {[BY_START] = -x->life.first,
+                         [BY_END] = x->life.last,
+                         [BY_SIZE] = (double)x->bytes,
+                         [BY_LIFE] = steps,
+                         [BY_AREA] = (double)x->bytes * steps}; /* bytes times the time they are held */
+    return of[key];
 }
 
-static int by_size(const void *a, const void *b) {
+/* A total order: the plan is the same on every rank. */
+static int by_keys(const void *a, const void *b, void *order) {
     const ndp_interval *x = *(ndp_interval *const *)a, *y = *(ndp_interval *const *)b;
-    return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : by_start(a, b);
-}
-
-static int by_end(const void *a, const void *b) {
-    const ndp_interval *x = *(ndp_interval *const *)a, *y = *(ndp_interval *const *)b;
-    return x->life.last != y->life.last ? (x->life.last > y->life.last ? -1 : 1) : by_start(a, b);
-}
-
-static int by_size_and_end(const void *a, const void *b) {
-    const ndp_interval *x = *(ndp_interval *const *)a, *y = *(ndp_interval *const *)b;
-    return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : by_end(a, b);
-}
-
-static int steps_of(const ndp_interval *x) { return x->life.last - x->life.first + 1 - x->life.gap_n; }
-
-static int by_life(const void *a, const void *b) {
-    const ndp_interval *x = *(ndp_interval *const *)a, *y = *(ndp_interval *const *)b;
-    int lx = steps_of(x), ly = steps_of(y);
-    return lx != ly ? (lx < ly ? 1 : -1) : by_size(a, b);
-}
-
-/* Bytes times the time they are held. */
-static int by_area(const void *a, const void *b) {
-    const ndp_interval *x = *(ndp_interval *const *)a, *y = *(ndp_interval *const *)b;
-    double ax = (double)x->bytes * steps_of(x), ay = (double)y->bytes * steps_of(y);
-    return ax != ay ? (ax < ay ? 1 : -1) : by_start(a, b);
+    for (const sort_key *key = order;; key++) {
+        double of_x = key_of(x, *key), of_y = key_of(y, *key);
+        if (of_x != of_y)
+            return of_x > of_y ? -1 : 1;
+        if (*key == BY_START)
+            return x < y ? -1 : x > y;
+    }
 }
 
 typedef struct placed_item {
@@ -149,10 +137,10 @@ static size_t place_all(planning *p, size_t most) {
     return end;
 }
 
-static size_t place_sorted(planning *p, int (*by)(const void *, const void *), size_t most) {
+static size_t place_sorted(planning *p, const sort_key order[MOST_KEYS], size_t most) {
     for (int i = 0; i < p->n; i++)
         p->order[i] = &p->items[i];
-    qsort(p->order, (size_t)p->n, sizeof *p->order, by);
+    qsort_r(p->order, (size_t)p->n, sizeof *p->order, by_keys, (void *)order);
     return place_all(p, most);
 }
 
@@ -214,7 +202,7 @@ static size_t try_another(planning *p, uint64_t *random, size_t now) {
 /* A local search from two orders, with several seeds each: the same on every rank. It ends at `enough`. */
 static void search(planning *p, size_t enough) {
     enum { STARTS = 32, TRIES = 300 };
-    static int (*const orders[])(const void *, const void *) = {by_size, by_start};
+    static const sort_key orders[][MOST_KEYS] = {{BY_SIZE}, {BY_START}};
     for (int k = 0; k < STARTS && p->least > enough; k++) {
         uint64_t random = 0x9E3779B97F4A7C15u * (uint64_t)(k + 1);
         size_t now = place_sorted(p, orders[k % NDP_COUNT(orders)], SIZE_MAX);
@@ -256,8 +244,8 @@ enum { SMALL = 300 };
 
 static void plan(planning *p, size_t enough) {
     enum { WORTH = 64 << 10 };
-    static int (*const orders[])(const void *, const void *) = {by_size, by_life,         by_start,
-                                                                by_area, by_size_and_end, by_end};
+    static const sort_key orders[][MOST_KEYS] = {{BY_SIZE}, {BY_LIFE, BY_SIZE}, {BY_START},
+                                                 {BY_AREA}, {BY_SIZE, BY_END},  {BY_END}};
     size_t peak = ndp_intervals_peak(p->items, p->n);
     peak = enough > peak && p->n > SMALL ? enough : peak;
     for (int k = 0; k < NDP_COUNT(orders) && (k == 0 || p->least > peak); k++) {
@@ -308,15 +296,6 @@ static bool make_cells(planning *p) {
     return p->cells && p->placed;
 }
 
-static void release(planning *p) {
-    free(p->order);
-    free(p->cells);
-    free(p->placed);
-    free(p->kept_order);
-    free(p->kept);
-    free(p->offsets);
-}
-
 /* ---- plans that are known ---- */
 
 /* A set that was planned. */
@@ -350,8 +329,7 @@ static bool same_set(const known_plan *k, const ndp_interval *items, int n) {
     bool same = k->items && k->n == n;
     for (int i = 0; same && i < n; i++) {
         const ndp_interval *a = &k->items[i], *b = &items[i];
-        same = a->bytes == b->bytes && a->life.first == b->life.first && a->life.last == b->life.last &&
-               a->life.gap == b->life.gap && a->life.gap_n == b->life.gap_n;
+        same = a->bytes == b->bytes && memcmp(&a->life, &b->life, sizeof a->life) == 0;
     }
     return same;
 }
@@ -401,7 +379,9 @@ static ndp_status place(ndp_interval *items, int n, size_t enough, size_t *total
     else
         plan(&p, enough);
     *total = st == NDP_OK && n > 0 ? p.least : 0;
-    release(&p);
+    void *const owned[] = {p.order, p.cells, p.placed, p.kept_order, p.kept, p.offsets};
+    for (int i = 0; i < NDP_COUNT(owned); i++)
+        free(owned[i]);
     return st;
 }
 

@@ -4,6 +4,11 @@
 
 #include <string.h>
 
+const char *ndp_phase_name(ndp_phase phase) {
+    static const char *const names[] = {"forward", "forward-drop", "recompute", "backward-input", "backward-weight"};
+    return names[phase];
+}
+
 const char *ndp_base_name(int base) {
     static const char *const names[NDP_BASE_DATA] = {
         "x",      "y",      "dy",     "dx",     "saved", "saved_in", "kept",  "between", "work", "param0",

@@ -127,3 +127,11 @@ ndp_status ndp_list_finish(const ndp_graph *g, const ndp_exec *exec, ndp_list *l
     free(w.of_call);
     return st;
 }
+
+void ndp_unit_program_release(ndp_unit_program *p) {
+    for (int i = 0; i < NDP_PHASES; i++) {
+        free(p->lists[i].calls);
+        ndp_arena_release(&p->lists[i].arena);
+    }
+    *p = (ndp_unit_program){0};
+}

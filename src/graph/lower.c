@@ -17,11 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *ndp_phase_name(ndp_phase phase) {
-    static const char *const names[] = {"forward", "forward-drop", "recompute", "backward-input", "backward-weight"};
-    return names[phase];
-}
-
 /* Where the storage of a root lives. */
 typedef struct home {
     ndp_base base;
@@ -42,15 +37,18 @@ typedef struct lowering {
 
 static int root_of(const ndp_graph *g, int value) { return value == NDP_NONE ? NDP_NONE : g->values[value].root; }
 
+/* The root of operand k of a node: of its inputs, then of its outputs. */
+static int operand_root(const ndp_graph *g, const ndp_node *n, int k) {
+    return root_of(g, k < n->n_in ? n->in[k] : n->out[k - n->n_in]);
+}
+
 static void note_uses(lowering *l) {
     for (int list = 0; list < NDP_NODE_LISTS; list++)
         for (int i = 0; i < l->g->nodes[list].n; i++) {
             const ndp_node *n = &l->g->nodes[list].items[i];
-            for (int k = 0; k < n->n_in + n->n_out; k++) {
-                int v = k < n->n_in ? n->in[k] : n->out[k - n->n_in];
-                if (v != NDP_NONE)
-                    l->uses[root_of(l->g, v)] |= 1u << list;
-            }
+            for (int k = 0, root; k < n->n_in + n->n_out; k++)
+                if ((root = operand_root(l->g, n, k)) != NDP_NONE)
+                    l->uses[root] |= 1u << list;
         }
 }
 
@@ -66,10 +64,9 @@ static size_t append(size_t *total, size_t bytes) {
 static home home_of(const lowering *l, int root, ndp_unit_program *p) {
     const ndp_value *v = &l->g->values[root];
     unsigned forward = l->uses[root] & 1u, input_grad = l->uses[root] & 2u, weight_grad = l->uses[root] & 4u;
-    if (v->kind == NDP_VALUE_PARAM)
-        return (home){(ndp_base)(NDP_BASE_PARAM + v->slot), (size_t)v->offset * ndp_dtype_size(v->view.dtype)};
-    if (v->kind == NDP_VALUE_PGRAD)
-        return (home){(ndp_base)(NDP_BASE_PGRAD + v->slot), (size_t)v->offset * ndp_dtype_size(v->view.dtype)};
+    if (v->kind == NDP_VALUE_PARAM || v->kind == NDP_VALUE_PGRAD)
+        return (home){(ndp_base)((v->kind == NDP_VALUE_PARAM ? NDP_BASE_PARAM : NDP_BASE_PGRAD) + v->slot),
+                      (size_t)v->offset * ndp_dtype_size(v->view.dtype)};
     if (v->kind == NDP_VALUE_DATA)
         return (home){NDP_BASE_DATA, 0};
     if (forward && weight_grad)
@@ -216,13 +213,12 @@ static void wait_through(ndp_list *list, int last, const int *group) {
 /* True when the node uses what the collective makes, or writes what it reads. */
 static bool depends(const lowering *l, const ndp_node *n, const ndp_call *begin) {
     int made = root_of(l->g, begin->out[0].value), read = root_of(l->g, begin->in[0].value);
-    for (int k = 0; k < n->n_in; k++)
-        if (root_of(l->g, n->in[k]) == made)
-            return true;
-    for (int k = 0; k < n->n_out; k++)
-        if (n->out[k] != NDP_NONE && (root_of(l->g, n->out[k]) == made || root_of(l->g, n->out[k]) == read))
-            return true;
-    return false;
+    bool found = false;
+    for (int k = 0; k < n->n_in + n->n_out; k++) {
+        int root = operand_root(l->g, n, k);
+        found |= root == made || (root == read && root != NDP_NONE && k >= n->n_in);
+    }
+    return found;
 }
 
 static void wait_for_operands(const lowering *l, ndp_list *list, const ndp_node *n) {
@@ -231,27 +227,6 @@ static void wait_for_operands(const lowering *l, ndp_list *list, const ndp_node 
         if (is_waiting(c) && depends(l, n, c))
             wait_through(list, i, &c->attr.group);
     }
-}
-
-static ndp_status finish_call(const lowering *l, ndp_list *list, ndp_call *c) {
-    const ndp_view *in = &c->in[0].view, *out = &c->out[0].view;
-    NDP_TRY(ndp_call_find_kernel(c, l->opts->exec->device));
-    if (c->kind != NDP_CALL_KERNEL && (in->ld != in->cols || out->ld != out->cols))
-        return NDP_FAIL(NDP_EBUG, "unit %s: an operand of %s is not contiguous", l->g->name, c->op->name);
-    if (c->kind != NDP_CALL_KERNEL)
-        c->what = l->g->values[c->in[0].value].name;
-    if (c->kind == NDP_CALL_BEGIN)
-        list->oldest = list->waiting++ ? list->oldest : (int)(c - list->calls);
-    note_call(l, list, c);
-    return NDP_OK;
-}
-
-static ndp_status take_repeats(const ndp_nodes *nodes, ndp_list *list) {
-    size_t n = (size_t)nodes->n_repeats + 1;
-    list->repeats.items = ndp_arena_alloc(&list->arena, n * sizeof *list->repeats.items);
-    list->counts = ndp_arena_alloc(&list->arena, n * sizeof *list->counts);
-    return list->repeats.items && list->counts ? NDP_OK
-                                               : NDP_FAIL(NDP_ENOMEM, "not enough memory for the ranges of a list");
 }
 
 /* Begins or ends the range that has its border before node `i`. What communicates in a range is waited for in it. */
@@ -281,7 +256,16 @@ static ndp_status add_call(const lowering *l, ndp_list *list, const ndp_node *n,
     ndp_call *c = &list->calls[list->n++];
     NDP_TRY(ndp_call_init(c, &list->arena, op, attr, in, n_in, out, n_out));
     c->of = n->of;
-    return finish_call(l, list, c);
+    NDP_TRY(ndp_call_find_kernel(c, l->opts->exec->device));
+    const ndp_view *read = &c->in[0].view, *made = &c->out[0].view;
+    if (c->kind != NDP_CALL_KERNEL && (read->ld != read->cols || made->ld != made->cols))
+        return NDP_FAIL(NDP_EBUG, "unit %s: an operand of %s is not contiguous", l->g->name, c->op->name);
+    if (c->kind != NDP_CALL_KERNEL)
+        c->what = l->g->values[c->in[0].value].name;
+    if (c->kind == NDP_CALL_BEGIN)
+        list->oldest = list->waiting++ ? list->oldest : (int)(c - list->calls);
+    note_call(l, list, c);
+    return NDP_OK;
 }
 
 static void take_columns(ndp_operand *o, int64_t col, int64_t cols) {
@@ -289,12 +273,20 @@ static void take_columns(ndp_operand *o, int64_t col, int64_t cols) {
     o->view.cols = cols;
 }
 
-static ndp_status run_node(const lowering *l, const ndp_node *n, bool drop, ndp_list *list) {
+/* `end` > 0: only columns [col, end) of the product of glued matrices. */
+static ndp_status run_node(const lowering *l, const ndp_node *n, bool drop, int64_t col, int64_t end, ndp_list *list) {
     ndp_operand in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT];
     for (int k = 0; k < n->n_in; k++)
         in[k] = make_operand(l, n->in[k], drop);
     for (int k = 0; k < n->n_out; k++)
         out[k] = make_operand(l, n->out[k], drop);
+    if (end > 0) {
+        in[1].offset += (size_t)(col * in[1].view.ld) * ndp_dtype_size(in[1].view.dtype);
+        in[1].view.rows = end - col;
+        if (n->n_in > 2 && in[2].base != NDP_NONE)
+            take_columns(&in[2], col, end - col);
+        take_columns(&out[0], col, end - col);
+    }
     return add_call(l, list, n, n->op, &n->attr, in, n->n_in, out, n->n_out);
 }
 
@@ -320,19 +312,6 @@ static ndp_status copy_kept(const lowering *l, int node, bool again, ndp_list *l
     return NDP_OK;
 }
 
-/* Columns [col, end) of the product of glued matrices. */
-static ndp_status run_columns(const lowering *l, const ndp_node *n, int64_t col, int64_t end, ndp_list *list) {
-    ndp_operand in[NDP_OP_MAX_IN], out = make_operand(l, n->out[0], false);
-    for (int k = 0; k < n->n_in; k++)
-        in[k] = make_operand(l, n->in[k], false);
-    in[1].offset += (size_t)(col * in[1].view.ld) * ndp_dtype_size(in[1].view.dtype);
-    in[1].view.rows = end - col;
-    if (n->n_in > 2 && in[2].base != NDP_NONE)
-        take_columns(&in[2], col, end - col);
-    take_columns(&out, col, end - col);
-    return add_call(l, list, n, n->op, &n->attr, in, n->n_in, &out, 1);
-}
-
 /* A node of which some is kept: copies that, and makes the other columns, those side by side at once. */
 static ndp_status remake_node(const lowering *l, int node, ndp_list *list) {
     const ndp_node *n = &l->g->nodes[NDP_NODES_FORWARD].items[node];
@@ -343,7 +322,7 @@ static ndp_status remake_node(const lowering *l, int node, ndp_list *list) {
         for (end = k; end < count && !(l->kept[node] >> end & 1);)
             end++;
         if (end > k)
-            NDP_TRY(run_columns(l, n, parts[k].col, parts[end - 1].col + parts[end - 1].cols, list));
+            NDP_TRY(run_node(l, n, false, parts[k].col, parts[end - 1].col + parts[end - 1].cols, list));
     }
     return NDP_OK;
 }
@@ -356,19 +335,21 @@ static int most_calls(const lowering *l, const ndp_nodes *nodes) {
     return most;
 }
 
-static ndp_status lower_list(const lowering *l, ndp_node_list from, const bool *run, bool drop, ndp_list *list) {
+static ndp_status lower_list(const lowering *l, ndp_node_list from, bool again, bool drop, ndp_list *list) {
     const ndp_nodes *nodes = &l->g->nodes[from];
+    size_t repeats = (size_t)nodes->n_repeats + 1;
     list->calls = calloc((size_t)most_calls(l, nodes), sizeof *list->calls);
-    if (!list->calls)
+    list->repeats.items = ndp_arena_alloc(&list->arena, repeats * sizeof *list->repeats.items);
+    list->counts = ndp_arena_alloc(&list->arena, repeats * sizeof *list->counts);
+    if (!list->calls || !list->repeats.items || !list->counts)
         return NDP_FAIL(NDP_ENOMEM, "unit %s: not enough memory for its program", l->g->name);
-    NDP_TRY(take_repeats(nodes, list));
     for (int i = 0; i < nodes->n; i++) {
         const ndp_node *n = &nodes->items[i];
         border(l, nodes, i, drop, list);
-        if ((run && !run[i]) || ndp_op_kinds[n->op->id] == NDP_KIND_MARK)
+        if ((again && !l->run[i]) || ndp_op_kinds[n->op->id] == NDP_KIND_MARK)
             continue;
         wait_for_operands(l, list, n);
-        NDP_TRY(run && l->kept[i] ? remake_node(l, i, list) : run_node(l, n, drop, list));
+        NDP_TRY(again && l->kept[i] ? remake_node(l, i, list) : run_node(l, n, drop, 0, 0, list));
         if (drop && l->kept[i])
             NDP_TRY(copy_kept(l, i, false, list));
     }
@@ -377,42 +358,21 @@ static ndp_status lower_list(const lowering *l, ndp_node_list from, const bool *
     return l->opts->costs ? NDP_OK : ndp_list_finish(l->g, l->opts->exec, list);
 }
 
-static ndp_status pass_list_forward(lowering *l) {
-    return lower_list(l, NDP_NODES_FORWARD, NULL, false, &l->out->lists[NDP_FORWARD]);
-}
-
-static ndp_status pass_list_forward_drop(lowering *l) {
-    return lower_list(l, NDP_NODES_FORWARD, NULL, true, &l->out->lists[NDP_FORWARD_DROP]);
-}
-
-static ndp_status pass_list_recompute(lowering *l) {
-    return lower_list(l, NDP_NODES_FORWARD, l->run, false, &l->out->lists[NDP_RECOMPUTE]);
-}
-
-static ndp_status pass_list_backward_input(lowering *l) {
-    return lower_list(l, NDP_NODES_INPUT_GRAD, NULL, false, &l->out->lists[NDP_BACKWARD_INPUT]);
-}
-
-static ndp_status pass_list_backward_weight(lowering *l) {
-    return lower_list(l, NDP_NODES_WEIGHT_GRAD, NULL, false, &l->out->lists[NDP_BACKWARD_WEIGHT]);
-}
-
-static int64_t count_calls(const ndp_unit_program *u) {
-    int64_t n = 0;
-    for (int phase = 0; phase < NDP_PHASES; phase++)
-        n += u->lists[phase].n;
-    return n;
-}
-
 /* The passes of a unit, which run always. */
 static ndp_status run_passes(lowering *l) {
-#define ROW(name, when, writes, does) pass_##name,
-    static ndp_status (*const run[])(lowering *) = {NDP_UNIT_PASSES(ROW)};
-#undef ROW
-    for (int i = 0; i < NDP_COUNT(run); i++) {
-        int64_t before = count_calls(l->out);
-        NDP_TRY(run[i](l));
-        ndp_pass_note(&l->out->passes, NDP_PASS_homes + i, NDP_PASS_homes, count_calls(l->out) - before);
+    static ndp_status (*const marks[])(lowering *) = {pass_homes, pass_needed};
+    static const ndp_node_list from[NDP_PHASES] = {
+        [NDP_BACKWARD_INPUT] = NDP_NODES_INPUT_GRAD, [NDP_BACKWARD_WEIGHT] = NDP_NODES_WEIGHT_GRAD};
+    _Static_assert(NDP_PASS_list_backward_weight - NDP_PASS_list_forward == (int)NDP_BACKWARD_WEIGHT,
+                   "a pass lists each phase, in their order");
+    for (int i = 0; i < NDP_COUNT(marks); i++) {
+        NDP_TRY(marks[i](l));
+        ndp_pass_note(&l->out->passes, NDP_PASS_homes + i, NDP_PASS_homes, 0);
+    }
+    for (int phase = 0; phase < NDP_PHASES; phase++) {
+        ndp_list *list = &l->out->lists[phase];
+        NDP_TRY(lower_list(l, from[phase], phase == NDP_RECOMPUTE, phase == NDP_FORWARD_DROP, list));
+        ndp_pass_note(&l->out->passes, NDP_PASS_list_forward + phase, NDP_PASS_homes, list->n);
     }
     return NDP_OK;
 }
@@ -421,35 +381,20 @@ ndp_status ndp_lower(const ndp_graph *g, const ndp_lower_opts *opts, ndp_unit_pr
     NDP_TRY(g->status);
     *out = (ndp_unit_program){.graph = g};
     size_t n = (size_t)g->n_values + 1, forward = (size_t)g->nodes[NDP_NODES_FORWARD].n + 1;
+    ndp_arena arena = {0};
     lowering l = {.g = g,
                   .opts = opts,
                   .out = out,
-                  .homes = calloc(n, sizeof *l.homes),
-                  .uses = calloc(n, sizeof *l.uses),
-                  .needed = calloc(n, sizeof *l.needed),
-                  .run = calloc(forward, sizeof *l.run),
-                  .kept = calloc(forward, sizeof *l.kept),
-                  .kept_at = calloc(forward, sizeof *l.kept_at)};
-    ndp_status st = NDP_OK;
-    if (!l.homes || !l.uses || !l.needed || !l.run || !l.kept || !l.kept_at)
-        st = NDP_FAIL(NDP_ENOMEM, "unit %s: not enough memory to lower it", g->name);
-    else
-        st = run_passes(&l);
-    free(l.homes);
-    free(l.uses);
-    free(l.needed);
-    free(l.run);
-    free(l.kept);
-    free(l.kept_at);
+                  .homes = ndp_arena_alloc(&arena, n * sizeof *l.homes),
+                  .uses = ndp_arena_alloc(&arena, n * sizeof *l.uses),
+                  .needed = ndp_arena_alloc(&arena, n * sizeof *l.needed),
+                  .run = ndp_arena_alloc(&arena, forward * sizeof *l.run),
+                  .kept = ndp_arena_alloc(&arena, forward * sizeof *l.kept),
+                  .kept_at = ndp_arena_alloc(&arena, forward * sizeof *l.kept_at)};
+    bool fits = l.homes && l.uses && l.needed && l.run && l.kept && l.kept_at;
+    ndp_status st = fits ? run_passes(&l) : NDP_FAIL(NDP_ENOMEM, "unit %s: not enough memory to lower it", g->name);
+    ndp_arena_release(&arena);
     if (st != NDP_OK)
         ndp_unit_program_release(out);
     return st;
-}
-
-void ndp_unit_program_release(ndp_unit_program *p) {
-    for (int i = 0; i < NDP_PHASES; i++) {
-        free(p->lists[i].calls);
-        ndp_arena_release(&p->lists[i].arena);
-    }
-    *p = (ndp_unit_program){0};
 }

@@ -13,8 +13,7 @@ ndp_status ndp_op_times_init(ndp_op_times *t, const ndp_device *device, ndp_devi
     *t = (ndp_op_times){.device = device, .context = context, .seconds = seconds};
     t->stamps = calloc((size_t)most, sizeof *t->stamps);
     t->ops = calloc((size_t)most, sizeof *t->ops);
-    ndp_status st =
-        t->stamps && t->ops ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to time %lld calls", (long long)calls);
+    ndp_status st = NDP_MEMORY(t->stamps && t->ops, "to time %lld calls", (long long)calls);
     while (st == NDP_OK && t->most < most) {
         st = device->stamp_create(context, &t->stamps[t->most]);
         t->most += st == NDP_OK;

@@ -22,71 +22,8 @@ void ndp_import_forget_set(ndp_import *m) {
 
 static const char *either(const char *given, const char *otherwise) { return given ? given : otherwise; }
 
-static bool same(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
-
-/* ---- keys that apply to all files ---- */
-
-enum {
-    TEXT_FIELD,
-    MESSAGES_FIELD,
-    ROLE_FIELD,
-    CONTENT_FIELD,
-    TRAIN_FIELD,
-    PROMPT_FIELD,
-    INPUT_FIELD,
-    RESPONSE_FIELD,
-    CHOSEN_FIELD,
-    REJECTED_FIELD,
-    CHAT_TEMPLATE
-};
-static const struct {
-    const char *ours;
-    size_t offset; /* of a char * in ndp_config */
-} shared_keys[] = {
-    [TEXT_FIELD] = {"data.text_field", offsetof(ndp_config, data.text_field)},
-    [MESSAGES_FIELD] = {"data.messages_field", offsetof(ndp_config, data.messages_field)},
-    [ROLE_FIELD] = {"data.role_field", offsetof(ndp_config, data.role_field)},
-    [CONTENT_FIELD] = {"data.content_field", offsetof(ndp_config, data.content_field)},
-    [TRAIN_FIELD] = {"data.train_field", offsetof(ndp_config, data.train_field)},
-    [PROMPT_FIELD] = {"data.prompt_field", offsetof(ndp_config, data.prompt_field)},
-    [INPUT_FIELD] = {"data.input_field", offsetof(ndp_config, data.input_field)},
-    [RESPONSE_FIELD] = {"data.response_field", offsetof(ndp_config, data.response_field)},
-    [CHOSEN_FIELD] = {"data.chosen_field", offsetof(ndp_config, data.chosen_field)},
-    [REJECTED_FIELD] = {"data.rejected_field", offsetof(ndp_config, data.rejected_field)},
-    [CHAT_TEMPLATE] = {"data.chat_template", offsetof(ndp_config, data.chat_template)},
-};
-
-/* Gives a data set a value of its own for a key of `data`. */
-static ndp_status add_own(ndp_import *m, const char *ours, const char *value) {
-    ndp_str_addf(&m->set.own, ", %s: %s", strchr(ours, '.') + 1, value);
-    return m->set.own.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration") : NDP_OK;
-}
-
-static ndp_status add_own_text(ndp_import *m, const char *ours, const char *value) {
-    ndp_str text = {0};
-    ndp_option_write_text(value, &text);
-    ndp_status st = add_own(m, ours, text.data ? text.data : "null");
-    ndp_str_release(&text);
-    return st;
-}
-
-/* Sets such a key from a data set. Where it differs from that of a set before it, the data set's entry has it as its
- * own; only in the chat template all sets must agree. */
-static ndp_status share(ndp_import *m, int key, const char *value, const char *name, struct fy_node *node) {
-    char **ours = (char **)((char *)&m->job + shared_keys[key].offset);
-    if (m->sets.shared & 1 << key) {
-        char why[200];
-        if (key != CHAT_TEMPLATE)
-            return same(*ours, value) || ndp_import_is_set(&m->notes, shared_keys[key].ours)
-                       ? NDP_OK
-                       : add_own_text(m, shared_keys[key].ours, value);
-        snprintf(why, sizeof why, "%s applies to all files: %.50s before, %.50s here", shared_keys[key].ours,
-                 either(*ours, "the tokenizer's own"), either(value, "the tokenizer's own"));
-        return same(*ours, value) ? NDP_OK : ndp_import_refuse(&m->notes, name, NULL, node, why, shared_keys[key].ours);
-    }
-    m->sets.shared |= 1 << key;
-    return ndp_option_copy_text(value, ours);
-}
+/* Sets a key of `data` from a data set. */
+#define SHARE(m, key, ...) ndp_import_share(m, offsetof(ndp_config, data.key), __VA_ARGS__)
 
 /* ---- types ---- */
 
@@ -188,7 +125,7 @@ ndp_status ndp_import_dataset_split(ndp_import *m, struct fy_node *value, const 
 /* Adds a name of a role in the records, unless it has one already. */
 static ndp_status name_role(ndp_import *m, const char *source, const char *role) {
     char *item = ndp_format("%s: %s", source, role);
-    ndp_status st = item ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+    ndp_status st = NDP_MEMORY(item, "for the configuration");
     bool known = false;
     for (int i = 0; item && i < m->job.data.roles.n; i++)
         known |= strcmp(m->job.data.roles.items[i], item) == 0;
@@ -230,7 +167,7 @@ ndp_status ndp_import_role(ndp_import *m, struct fy_node *value, const char *nam
 
 static ndp_status read_trained_role(ndp_import *m, struct fy_node *item, const char *name) {
     const char *role = ndp_yaml_text(item);
-    if (same(role, "assistant") || same(role, "gpt"))
+    if (ndp_import_same(role, "assistant") || ndp_import_same(role, "gpt"))
         return NDP_OK;
     return ndp_import_refuse(&m->notes, name, role, item,
                              "training is on the assistant's turns, or on everything (data.train_on)", "data.train_on");
@@ -248,8 +185,7 @@ ndp_status ndp_import_roles_to_train(ndp_import *m, struct fy_node *value, const
 static ndp_status add_chat(ndp_import *m, const char *template, const char *name, struct fy_node *node) {
     const char *kept = ndp_arena_strdup(&m->notes.arena, name),
                *chosen = template ? ndp_arena_strdup(&m->notes.arena, template) : NULL;
-    if (!kept || (template && !chosen))
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+    NDP_CHECK_MEMORY(kept && (!template || chosen), "for the configuration");
     NDP_TRY(ndp_array_reserve(&m->sets.chats, &m->sets.chat_capacity, m->sets.chat_count + 1, sizeof *m->sets.chats));
     m->sets.chats[m->sets.chat_count++] = (import_chat){kept, node, chosen};
     return NDP_OK;
@@ -262,42 +198,43 @@ static ndp_status add_questions(ndp_import *m, const set_type *t, const char *na
                *input = either(m->set.input, t->input),
                *response = either(m->set.response, either(t->response, "output"));
     bool own = strcmp(t->name, custom) == 0;
-    if (own && !(same(m->set.format, "{instruction}\n\n{input}\n") && same(m->set.no_input_format, "{instruction}\n")))
+    if (own && !(ndp_import_same(m->set.format, "{instruction}\n\n{input}\n") &&
+                 ndp_import_same(m->set.no_input_format, "{instruction}\n")))
         NDP_TRY(ndp_import_refuse(&m->notes, name, "custom type", node, own_type, "data.format"));
-    NDP_TRY(share(m, PROMPT_FIELD, prompt, name, node));
-    NDP_TRY(share(m, RESPONSE_FIELD, response, name, node));
+    NDP_TRY(SHARE(m, prompt_field, prompt, name, node));
+    NDP_TRY(SHARE(m, response_field, response, name, node));
     if (input)
-        NDP_TRY(share(m, INPUT_FIELD, input, name, node));
+        NDP_TRY(SHARE(m, input_field, input, name, node));
     return add_chat(m, own ? "plain" : m->set.template, name, node);
 }
 
 /* Without names of fields, records choose between role and from, content and value. */
 static ndp_status share_message_fields(ndp_import *m, const char *name, struct fy_node *node) {
     const char *role = m->set.role, *content = m->set.content;
-    if (same(role, "role") || same(role, "from"))
+    if (ndp_import_same(role, "role") || ndp_import_same(role, "from"))
         role = NULL;
-    if (same(content, "content") || same(content, "value"))
+    if (ndp_import_same(content, "content") || ndp_import_same(content, "value"))
         content = NULL;
-    NDP_TRY(share(m, ROLE_FIELD, role, name, node));
-    return share(m, CONTENT_FIELD, content, name, node);
+    NDP_TRY(SHARE(m, role_field, role, name, node));
+    return SHARE(m, content_field, content, name, node);
 }
 
 static ndp_status add_messages(ndp_import *m, const set_type *t, const char *name, struct fy_node *node) {
     if (t->format == NDP_RECORD_MESSAGES)
-        NDP_TRY(share(m, MESSAGES_FIELD, either(m->set.messages, "messages"), name, node));
+        NDP_TRY(SHARE(m, messages_field, either(m->set.messages, "messages"), name, node));
     NDP_TRY(share_message_fields(m, name, node));
-    NDP_TRY(share(m, TRAIN_FIELD, m->set.train, name, node));
+    NDP_TRY(SHARE(m, train_field, m->set.train, name, node));
     return add_chat(m, m->set.template, name, node);
 }
 
 /* Conversations, of which the prompt is named, or texts as they are. */
 static ndp_status add_pairs(ndp_import *m, const set_type *t, const char *name, struct fy_node *node) {
-    bool listed = same(t->prompt, "messages"), odds = strcmp(t->name, "chat_template.argilla") == 0;
+    bool listed = ndp_import_same(t->prompt, "messages"), odds = strcmp(t->name, "chat_template.argilla") == 0;
     const char *prompt = listed ? either(m->set.messages, t->prompt) : t->prompt;
     if (prompt)
-        NDP_TRY(share(m, PROMPT_FIELD, prompt, name, node));
-    NDP_TRY(share(m, CHOSEN_FIELD, m->set.chosen, name, node));
-    NDP_TRY(share(m, REJECTED_FIELD, m->set.rejected, name, node));
+        NDP_TRY(SHARE(m, prompt_field, prompt, name, node));
+    NDP_TRY(SHARE(m, chosen_field, m->set.chosen, name, node));
+    NDP_TRY(SHARE(m, rejected_field, m->set.rejected, name, node));
     NDP_TRY(share_message_fields(m, name, node));
     if (odds)
         SAY(m, "%s: Axolotl begins such prompts with an empty message of the system, which is left out here\n", name);
@@ -308,22 +245,6 @@ static ndp_status add_pairs(ndp_import *m, const set_type *t, const char *name, 
                     : odds      ? either(m->set.template, "chatml")
                                 : m->set.template,
                     name, node);
-}
-
-/* The format of the first set is the job's; one with another has it as its own. */
-static ndp_status share_format(ndp_import *m, ndp_record_kind format) {
-    ndp_config with = {.data = {.format = format}};
-    ndp_str word = {0};
-    if (!m->sets.formats)
-        m->sets.format = format;
-    if (format == m->sets.format || ndp_import_is_set(&m->notes, "data.format"))
-        return NDP_OK;
-    for (int i = 0; i < ndp_option_count; i++)
-        if (ndp_options[i].offset == offsetof(ndp_config, data.format))
-            ndp_option_write(&ndp_options[i], &with, &word);
-    ndp_status st = add_own(m, "data.format", word.data ? word.data : "auto");
-    ndp_str_release(&word);
-    return st;
 }
 
 /* Adds the current data set, whose keys are in m->set. */
@@ -343,10 +264,10 @@ ndp_status ndp_import_add_set(ndp_import *m, const char *name, struct fy_node *n
         NDP_TRY(ndp_import_refuse(&m->notes, typed, type, node, t->why, "data.format"));
     } else if (t->format == NDP_RECORD_ALPACA && strchr(type, ':'))
         NDP_TRY(ndp_import_refuse(&m->notes, name, type, node, own_style, "data.format"));
-    NDP_TRY(share_format(m, t->format));
+    NDP_TRY(ndp_import_share_format(m, t->format));
     m->sets.formats |= 1 << t->format;
     if (t->format == NDP_RECORD_TEXT)
-        NDP_TRY(share(m, TEXT_FIELD, either(m->set.text, "text"), name, node));
+        NDP_TRY(SHARE(m, text_field, either(m->set.text, "text"), name, node));
     if (t->format == NDP_RECORD_MESSAGES || t->format == NDP_RECORD_SHAREGPT)
         NDP_TRY(add_messages(m, t, name, node));
     if (t->format == NDP_RECORD_INSTRUCTION)
@@ -379,106 +300,4 @@ ndp_status ndp_import_datasets(ndp_import *m, struct fy_node *value, const char 
         NDP_TRY(read_set(m, item, numbered, silent_type));
     }
     return NDP_OK;
-}
-
-/* ---- all data sets together ---- */
-
-/* Names of chat templates in Axolotl and here. */
-static const struct {
-    const char *theirs, *ours;
-} chat_templates[] = {
-    {"tokenizer_default", NULL},
-    {"plain", "plain"},
-    /* Axolotl's texts render the trained parts the same. phi_35 writes no <|endoftext|> at the end, qwen3 another
-     * prompt.
-     */
-    {"chatml", "chatml"},
-    {"qwen_25", "qwen2.5"},
-    {"qwen3", "qwen3"},
-    {"llama3", "llama3"},
-    {"gemma", "gemma2"},
-    {"gemma3", "gemma3"},
-    {"phi_35", "phi3.5"},
-    {"mistral_v1", "mistral-v0.1"},
-    {"mistral_v2v3", "mistral-v0.3"},
-    {"mistral_v3_tekken", "mistral-nemo"},
-};
-
-static ndp_status finish_chats(ndp_import *m) {
-    for (int64_t i = 0; i < m->sets.chat_count; i++) {
-        const import_chat *c = &m->sets.chats[i];
-        const import_seen *whole = ndp_import_find(&m->notes, "chat_template");
-        const char *name = either(c->template, either(m->read.chat_template, "tokenizer_default"));
-        int k = 0;
-        while (k < NDP_COUNT(chat_templates) && strcmp(chat_templates[k].theirs, name) != 0)
-            k++;
-        if (k < NDP_COUNT(chat_templates))
-            NDP_TRY(share(m, CHAT_TEMPLATE, chat_templates[k].ours, c->name, c->node));
-        else
-            NDP_TRY(ndp_import_refuse(&m->notes, c->template ? c->name : "chat_template", name,
-                                      c->template || !whole ? c->node : whole->node, NDP_IMPORT_NO_TEMPLATE,
-                                      "data.chat_template"));
-    }
-    m->job.data.train_on = m->read.train_on_inputs == WORD_YES ? NDP_TRAIN_ON_ALL : NDP_TRAIN_ON_ASSISTANT;
-    if (m->sets.chat_count || m->sets.formats >= 1 << NDP_RECORD_ALPACA)
-        ndp_import_mark(m, offsetof(ndp_config, data.train_on));
-    if (m->sets.chat_count && m->read.train_on_inputs != WORD_YES)
-        SAY(m, "training is on all that follows the assistant's header, including the token that ends the turn\n");
-    else if (m->sets.formats & 1 << NDP_RECORD_MESSAGES)
-        SAY(m, "data.train_on: all includes the template's text between messages; %s trains on the messages only\n",
-            m->dialect->program);
-    return NDP_OK;
-}
-
-static void finish_format(ndp_import *m) { m->job.data.format = m->sets.formats ? m->sets.format : NDP_RECORD_AUTO; }
-
-/* Long texts continue in the next row in both programs; a long conversation is treated as Axolotl treats it. */
-static void finish_lengths(ndp_import *m) {
-    static const ndp_overlong of[] = {NDP_OVERLONG_DROP, [EXCESS_DROP] = NDP_OVERLONG_DROP,
-                                      [EXCESS_TRUNCATE] = NDP_OVERLONG_TRUNCATE, [EXCESS_RAISE] = NDP_OVERLONG_ERROR};
-    const int texts = 1 << NDP_RECORD_TEXT;
-    if (!m->sets.formats || m->sets.formats == texts)
-        return;
-    m->job.data.overlong = of[m->read.excess];
-    ndp_import_mark(m, offsetof(ndp_config, data.overlong));
-    if (m->sets.formats & texts)
-        SAY(m, "data.overlong also applies to texts longer than a row, which %s continues in another one\n",
-            m->dialect->program);
-}
-
-static ndp_status finish_held_out(ndp_import *m) {
-    const char *key = ndp_import_is_axolotl(m) ? "val_set_size" : "val_size";
-    if (m->read.val_set_size > 0 && m->job.data.validation_files.n)
-        return ndp_import_fail(&m->notes, key, "'%s' and '%s' both set the held-out data; give one of them", key,
-                               ndp_import_is_axolotl(m) ? "test_datasets" : "eval_dataset");
-    if (m->read.val_set_size == 1)
-        return ndp_import_fail(&m->notes, key, "'%s' is 1, expected a fraction below 1 or a number of records", key);
-    char number[32];
-    snprintf(number, sizeof number, "%.10g", m->read.val_set_size);
-    if (m->read.val_set_size > 1)
-        return ndp_import_refuse(&m->notes, key, number, ndp_import_node(&m->notes, key),
-                                 "data.validation_fraction is a fraction: this number / the number of records",
-                                 "data.validation_fraction");
-    if (m->read.val_set_size > 0)
-        m->job.data.validation_fraction = m->read.val_set_size;
-    return NDP_OK;
-}
-
-ndp_status ndp_import_finish_data(ndp_import *m) {
-    NDP_TRY(finish_chats(m));
-    finish_format(m);
-    finish_lengths(m);
-    m->job.data.packing = m->read.packing == WORD_YES;
-    ndp_import_mark(m, offsetof(ndp_config, data.packing));
-    if (m->read.multipack_attention)
-        m->job.data.document_mask = m->read.multipack_attention == WORD_YES;
-    if (m->read.curriculum == WORD_YES)
-        m->job.data.shuffle = m->read.shuffle_merged != WORD_NO;
-    if (m->read.curriculum == WORD_YES && m->read.shuffle_merged != WORD_NO)
-        SAY(m, "curriculum_sampling without shuffle_merged_datasets: false shuffles once; here the order is shuffled "
-               "every "
-               "epoch\n");
-    if (!m->job.data.files.n && !m->sets.formats && !ndp_import_find(&m->notes, "dataset"))
-        SAY(m, "no datasets: set data.files\n");
-    return finish_held_out(m);
 }

@@ -18,8 +18,7 @@ static int stage_of_name(const char *path) {
 static ndp_status read_file(ndp_import *m, const char *path) {
     size_t size;
     char *what = ndp_arena_strdup(&m->notes.arena, path);
-    if (!what)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+    NDP_CHECK_MEMORY(what, "for the configuration");
     NDP_TRY(ndp_file_read_as(NDP_FILE_JOB, path, &m->deepspeed_text, &size));
     m->notes.y = &m->deepspeed_yaml;
     ndp_status st = ndp_yaml_open(m->notes.y, what, m->deepspeed_text, size, 0);

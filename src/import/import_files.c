@@ -94,8 +94,7 @@ static ndp_status add_hub_set(ndp_import *m, const ndp_hub_name *n) {
     const char *config = s->config && strcmp(s->config, "default") != 0 ? s->config : "";
     char folder[NDP_PATH], *name = ndp_format("%s%s%s:%s%s%s", n->repo, *revision ? "@" : "", revision, config,
                                               *config ? "/" : "", s->split ? s->split : "train");
-    if (!name)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+    NDP_CHECK_MEMORY(name, "for the configuration");
     if (ndp_hub_find(NDP_HUB_DATASET, name, folder) != NDP_OK)
         SAY(m, "%s: %s\n", ndp_import_files_key(m), ndp_error_message());
     ndp_status st = add_entry(m, name, NULL);

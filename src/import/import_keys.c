@@ -48,7 +48,7 @@ static ndp_status add(page *p, answer in, const char *names, const char *second,
     }
     bool words = strstr(names, "`: ") || (r->names.length && strstr(r->names.data, "`: "));
     ndp_str_addf(&r->names, "%s%s", !r->names.length ? "" : words ? "; " : ", ", names);
-    return r->second && r->third && !r->names.failed ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the keys");
+    return NDP_MEMORY(r->second && r->third && !r->names.failed, "for the keys");
 }
 
 /* "adam_beta1 adam_beta2" below "optim" as "`optim.adam_beta1`, `optim.adam_beta2`". */

@@ -274,7 +274,7 @@ static ndp_status find_info(const ndp_import *m, char **folder) {
             *folder = strdup(places[i]);
         free(file);
     }
-    ndp_status st = beside && below ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a path");
+    ndp_status st = NDP_MEMORY(beside && below, "for a path");
     free(beside);
     free(below);
     return st;
@@ -306,8 +306,7 @@ static ndp_status open_info(ndp_import *m, const char *folder) {
     char *path = ndp_format("%s/dataset_info.json", folder);
     const char *what = path ? ndp_arena_strdup(&m->notes.arena, path) : NULL;
     free(path);
-    if (!what)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a path");
+    NDP_CHECK_MEMORY(what, "for a path");
     if (m->info_text)
         return NDP_OK;
     NDP_TRY(ndp_file_read_as(NDP_FILE_JOB, what, &m->info_text, &size));

@@ -4,6 +4,7 @@
 
 #include "config/table.h"
 #include "import/import_notes.h"
+#include <string.h>
 
 typedef struct ndp_import ndp_import;
 
@@ -145,10 +146,10 @@ typedef struct import_chat {
 
 /* What all data sets together have. */
 typedef struct import_sets {
-    bool held_out;          /* the current set is one of test_datasets */
-    int formats;            /* bits 1 << ndp_record_kind of all data sets */
-    ndp_record_kind format; /* of the first one */
-    int shared;             /* bits: the keys common to all data sets that one of them has set (import_data.c) */
+    bool held_out;                 /* the current set is one of test_datasets */
+    int formats;                   /* bits 1 << ndp_record_kind of all data sets */
+    ndp_record_kind format;        /* of the first one */
+    bool shared[NDP_MOST_OPTIONS]; /* by option: one of the data sets has set it for all (import_sets.c) */
     import_chat *chats;
     int64_t chat_count, chat_capacity;
 } import_sets;
@@ -215,6 +216,11 @@ ndp_status ndp_import_items(ndp_import *m, struct fy_node *value, const char *na
 bool ndp_import_is_axolotl(const ndp_import *m);
 /* Adds m->set, a data set of this name, to the job. `silent_type`: that of a set without one; NULL: there is none. */
 ndp_status ndp_import_add_set(ndp_import *m, const char *name, struct fy_node *node, const char *silent_type);
+/* Sets a text of `data`, at its offset in ndp_config, from a data set: of all of them, or of this one. */
+ndp_status ndp_import_share(ndp_import *m, size_t offset, const char *value, const char *name, struct fy_node *node);
+/* The format of the first set is the job's; one with another has it as its own. */
+ndp_status ndp_import_share_format(ndp_import *m, ndp_record_kind format);
+static inline bool ndp_import_same(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
 /* The files of m->set, to those of the job. */
 ndp_status ndp_import_add_files(ndp_import *m, const char *name, struct fy_node *node);
 /* The key of ours for them. */

@@ -11,8 +11,7 @@ static ndp_status take_cache(ndp_cached *c, int64_t bytes) {
     c->logits = malloc((size_t)f->vocab * sizeof *c->logits);
     c->used = calloc((size_t)c->texts, sizeof *c->used);
     c->inputs = calloc((size_t)(c->texts + c->chunk_model.opts.rows), 3 * sizeof *c->inputs);
-    if (!c->logits || !c->used || !c->inputs)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the logits of %lld tokens", (long long)f->vocab);
+    NDP_CHECK_MEMORY(c->logits && c->used && c->inputs, "for the logits of %lld tokens", (long long)f->vocab);
     if (ndp_engine_map(c->chunk, (size_t)bytes, &cache) != NDP_OK)
         return NDP_FAIL(NDP_ENOMEM,
                         "not enough memory for the keys and values of %lld texts of %lld tokens in %d layers",

@@ -144,7 +144,7 @@ static ndp_status answer_prompt(ndp_dialog *d, ndp_answer *a, bool (*emit)(void 
         bool on = emit(user, id, a->text.data);
         *finish = on || a->ended ? a->finish : NDP_FINISH_CANCELLED;
         if (!on || a->ended)
-            return text->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for an answer") : NDP_OK;
+            return NDP_MEMORY(!text->failed, "for an answer");
         NDP_TRY(ndp_cached_next(&d->model, &id));
         NDP_TRY(ndp_ids_add(&d->cached, id));
         NDP_TRY(ndp_cached_logits(&d->model, 0, d->model.logits));

@@ -63,8 +63,7 @@ static ndp_status read_file(evaluation_corpus *c, evaluation_file *f, const char
 static ndp_status read_corpus(evaluation_corpus *c, const ndp_evaluate_opts *o) {
     NDP_CHECK(o->data_count > 0, "no data is given; give a .jsonl file with one text per record, or a text file");
     c->files = calloc((size_t)o->data_count, sizeof *c->files);
-    if (!c->files)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d files", o->data_count);
+    NDP_CHECK_MEMORY(c->files, "for %d files", o->data_count);
     for (; c->n_files < o->data_count; c->n_files++) {
         c->files[c->n_files].path = o->data[c->n_files];
         NDP_TRY(read_file(c, &c->files[c->n_files], o->text_field));
@@ -283,8 +282,7 @@ static ndp_status report(const evaluation_corpus *c, ndp_evaluation *all, ndp_ev
 
 static ndp_status hand_out(const evaluation_corpus *c, ndp_evaluation *all, ndp_evaluation **files) {
     ndp_evaluation *each = calloc((size_t)c->n_files, sizeof *each);
-    if (!each)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d results", c->n_files);
+    NDP_CHECK_MEMORY(each, "for %d results", c->n_files);
     ndp_status st = report(c, all, each);
     if (st == NDP_OK && files)
         *files = each;

@@ -61,8 +61,7 @@ static ndp_status evaluate_sources(ndp_score *s, ndp_evaluation *all, ndp_evalua
 static ndp_status evaluate_rank(ndp_score *s, ndp_evaluation *all, ndp_evaluation **files, int *n) {
     int sources = ndp_dataset_sources(s->rank->data.held);
     ndp_evaluation *each = calloc((size_t)sources, sizeof *each);
-    if (!each)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d results", sources);
+    NDP_CHECK_MEMORY(each, "for %d results", sources);
     ndp_status st = evaluate_sources(s, all, each);
     if (st == NDP_OK && files) {
         *files = each;

@@ -3,7 +3,6 @@
 #include "infer/slots.h"
 
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/json_write.h"
 #include "base/memory_limit.h"
 #include <math.h>
@@ -53,8 +52,7 @@ static ndp_status prepare_batch(batch *b, int wanted) {
     NDP_TRY(ndp_slots_init(&b->slots, n, b->longest, "Use a smaller model, or lower --batch or --max-tokens"));
     b->texts = calloc((size_t)b->prompts.n, sizeof *b->texts);
     b->ended = calloc((size_t)b->prompts.n, sizeof *b->ended);
-    return b->texts && b->ended ? NDP_OK
-                                : NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld texts", (long long)b->prompts.n);
+    return NDP_MEMORY(b->texts && b->ended, "for %lld texts", (long long)b->prompts.n);
 }
 
 /* ---- results ---- */
@@ -72,7 +70,7 @@ static ndp_status make_line(batch *b, int64_t k, const ndp_answer *a) {
     ndp_str_release(&b->texts[k]);
     b->texts[k] = line;
     b->ended[k] = true;
-    return line.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for a result") : NDP_OK;
+    return NDP_MEMORY(!line.failed, "for a result");
 }
 
 static ndp_text_prompt prompt_of(void *user, int64_t k) {

@@ -77,7 +77,7 @@ static ndp_status take_room(ndp_generator *g) {
     if (g->opts->temperature == 0)
         return NDP_OK;
     g->room = malloc((size_t)vocab * sizeof *g->room);
-    return g->room ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to choose among %lld tokens", (long long)vocab);
+    return NDP_MEMORY(g->room, "to choose among %lld tokens", (long long)vocab);
 }
 
 static ndp_status check_texts(const ndp_generator *g) {

@@ -5,12 +5,12 @@
 #include "base/hub.h"
 #include "base/log.h"
 #include "checkpoint/folder.h"
-#include "text/chat/chat_own.h"
 #include "job/folder_facts.h"
 #include "job/job.h"
 #include "launch/memory_need.h"
 #include "ops/devices.h"
 #include "plan/job_memory.h"
+#include "text/chat/chat_own.h"
 #include "weights/adapter_base.h"
 #include "weights/run_model.h"
 #include "weights/weights.h"
@@ -41,8 +41,7 @@ static ndp_status use_ids(ndp_infer *f) {
         ndp_format("the model %s has no tokenizer, which text needs; copy the tokenizer.json (or vocab.json and "
                    "merges.txt) of its vocabulary of %lld tokens into the folder",
                    f->folder, (long long)f->facts->vocab);
-    if (!why)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
+    NDP_CHECK_MEMORY(why, "for a tokenizer");
     ndp_status st = ndp_tokenizer_of_ids(f->facts->vocab, f->facts->bos, f->facts->eos, why, &f->tokenizer);
     free(why);
     return st;

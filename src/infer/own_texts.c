@@ -215,8 +215,7 @@ static ndp_status continue_texts(own_texts *x) {
     if (x->most == 0)
         return NDP_OK;
     x->added = calloc((size_t)n, sizeof *x->added);
-    ndp_status st =
-        x->added ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the tokens of %lld texts", (long long)x->most);
+    ndp_status st = NDP_MEMORY(x->added, "for the tokens of %lld texts", (long long)x->most);
     if (st == NDP_OK && leads(x))
         st = open_model(x);
     NDP_TRY(ndp_agree(world_of(x), st));

@@ -12,8 +12,7 @@ ndp_status ndp_slots_init(ndp_slots *s, int64_t n, int64_t longest, const char *
     s->logits = malloc((size_t)s->generator->infer.facts->vocab * sizeof *s->logits);
     for (int64_t i = 0; s->slots && i < n; i++)
         s->slots[i].text = -1;
-    return s->slots && s->ids && s->logits ? NDP_OK
-                                           : NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld texts", (long long)n);
+    return NDP_MEMORY(s->slots && s->ids && s->logits, "for %lld texts", (long long)n);
 }
 
 void ndp_slots_release(ndp_slots *s) {

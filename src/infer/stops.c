@@ -43,8 +43,7 @@ ndp_status ndp_stops_pass(ndp_stops *s, ndp_str *text, bool last, bool *stopped)
         return NDP_OK;
     ndp_str_add_bytes(&s->held, text->data, text->length);
     ndp_str_add(&s->held, "");
-    if (s->held.failed)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for text");
+    NDP_CHECK_MEMORY(!s->held.failed, "for text");
     char *held = s->held.data;
     size_t all = s->held.length, n = find_stop(s, held, all);
     *stopped = n < all;
@@ -56,5 +55,5 @@ ndp_status ndp_stops_pass(ndp_stops *s, ndp_str *text, bool last, bool *stopped)
     ndp_str_add(text, "");
     s->held.length = all - n;
     memmove(held, held + n, s->held.length + 1);
-    return text->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for text") : NDP_OK;
+    return NDP_MEMORY(!text->failed, "for text");
 }

@@ -43,7 +43,7 @@ static ndp_status text_of(const ndp_text_stream *s, bool begun, int64_t n, ndp_s
     }
     *whole = text->length < REPLACEMENT_LENGTH ||
              memcmp(text->data + text->length - REPLACEMENT_LENGTH, REPLACEMENT, REPLACEMENT_LENGTH) != 0;
-    return text->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to decode") : NDP_OK;
+    return NDP_MEMORY(!text->failed, "to decode");
 }
 
 /* Emits the text of the first n waiting tokens. At the start of a text they may decode to nothing, but to a space after

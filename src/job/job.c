@@ -335,7 +335,7 @@ static ndp_status list_tensors(const ndp_model_spec *spec, char **names) {
     char *whole = ndp_str_detach(&out);
     ndp_str_release(&out);
     *names = whole ? whole : *names;
-    return whole ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of the model's tensors");
+    return NDP_MEMORY(whole, "for the names of the model's tensors");
 }
 
 ndp_status ndp_model_tensors(const ndp_config *c, char **names) {

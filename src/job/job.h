@@ -86,9 +86,6 @@ static inline bool ndp_job_refers(const ndp_job *j) { return ndp_preference_tabl
  * is trained, or those of the reference. */
 static inline bool ndp_job_reads_base(const ndp_job *j) { return j->model.adapter.r > 0 || ndp_job_refers(j); }
 
-/* The mean share of a step that the ranks of the pipeline wait for each other, where each action takes as long; 0
- * without one. NDP_ENOMEM. */
-ndp_status ndp_job_bubble(const ndp_job *j, double *share);
 /* Appends a line "note: ..." if calls of the user's own have fewer micro-batches than the pipeline has ranks. */
 void ndp_job_note_bubble(const ndp_job *j, ndp_str *out);
 /* Appends lines "note: ..." on that, and on what differs from config.json; none for most jobs. */

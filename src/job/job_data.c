@@ -2,8 +2,8 @@
  * describe them. */
 #include "job/job_data.h"
 
-#include "text/chat/chat_notes.h"
 #include "data/sample.h"
+#include "text/chat/chat_notes.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,8 +108,7 @@ static ndp_status open_sampler(ndp_job_data *d) {
     if (c->data.mix.n == 0)
         return NDP_OK;
     d->sources = calloc((size_t)n, sizeof *d->sources);
-    if (!d->sources)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a mix of %d sources", n);
+    NDP_CHECK_MEMORY(d->sources, "for a mix of %d sources", n);
     d->sampler.rows = 0;
     for (int i = 0; i < n; i++) {
         ndp_mix_source *p = &d->sources[i];

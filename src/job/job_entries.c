@@ -46,8 +46,7 @@ static ndp_status open_entries(const ndp_job_data *d, const ndp_strings *files, 
     e->configs = calloc((size_t)files->n, sizeof *e->configs);
     e->formats = calloc((size_t)files->n, sizeof *e->formats);
     e->splits = calloc((size_t)files->n, sizeof *e->splits);
-    if (!e->configs || !e->formats || !e->splits)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d files", files->n);
+    NDP_CHECK_MEMORY(e->configs && e->formats && e->splits, "for %d files", files->n);
     for (int i = 0; i < files->n; i++)
         NDP_TRY(open_entry(d, ndp_config_own(own, i), i, e));
     return NDP_OK;

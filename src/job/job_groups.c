@@ -39,8 +39,7 @@ ndp_status ndp_job_find_groups(ndp_job *j) {
     if (n == 0)
         return NDP_OK;
     j->groups = calloc(1, sizeof *j->groups);
-    if (!j->groups)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d groups of tensors", n);
+    NDP_CHECK_MEMORY(j->groups, "for %d groups of tensors", n);
     for (int i = 0; i < n; i++)
         NDP_TRY(add_entry(j, i));
     j->model.groups = j->groups->names, j->model.n_groups = j->groups->n;

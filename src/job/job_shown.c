@@ -88,8 +88,8 @@ static ndp_status place_all(const shown_set *s, int64_t first, int64_t n, bool m
                     calloc(room, sizeof *out->in),
                     calloc(room, sizeof *out->labels),
                     calloc(room, sizeof *out->held)};
-    if ((marked && !out->marks) || !out->row || !out->in || !out->labels || !out->held)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to show %lld records", (long long)n);
+    NDP_CHECK_MEMORY((!marked || out->marks) && out->row && out->in && out->labels && out->held, "to show %lld records",
+                     (long long)n);
     memset(out->row, 0xff, room * sizeof *out->row);
     for (int k = 0; k < 2; k++) {
         if (n > 0 && s->sets[k])
@@ -194,7 +194,7 @@ ndp_status ndp_job_data_add_totals(const ndp_job_data *d, ndp_str *out) {
         }
     if (ndp_job_data_has_conversations(d))
         ndp_chat_add_split_tokens(&d->chat, d->tokenizer, out);
-    return out->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for the totals of the data") : NDP_OK;
+    return NDP_MEMORY(!out->failed, "for the totals of the data");
 }
 
 /* ---- records ---- */
@@ -232,8 +232,7 @@ static ndp_status ids_of(const placed *x, int64_t i, int32_t **out, int64_t *n, 
     *n = (int64_t)c->offsets[x->first + i + 1] - first;
     *marks = x->marks + (first - (int64_t)c->offsets[x->first]);
     *out = malloc(((size_t)*n + 1) * sizeof **out);
-    if (!*out)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to show a record of %lld tokens", (long long)*n);
+    NDP_CHECK_MEMORY(*out, "to show a record of %lld tokens", (long long)*n);
     for (int64_t k = 0; k < *n; k++)
         (*out)[k] = ndp_token_cache_id(c, first + k);
     return NDP_OK;

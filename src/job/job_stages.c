@@ -23,8 +23,7 @@ static ndp_status make_table(ndp_job *j) {
 static ndp_status read_layers(const ndp_strings *stages, int **layers, int *n) {
     *n = stages->n == 1 && strcmp(stages->items[0], "auto") == 0 ? 0 : stages->n;
     *layers = calloc((size_t)*n + 1, sizeof **layers);
-    if (!*layers)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d stages", *n);
+    NDP_CHECK_MEMORY(*layers, "for %d stages", *n);
     for (int i = 0; i < *n; i++) {
         char *end;
         long value = strtol(stages->items[i], &end, 10);
@@ -43,7 +42,7 @@ static ndp_status cut(ndp_job *j, const ndp_model *m, const int *layers, int n) 
     const ndp_price price = ndp_price_by_rates(&rates);
     ndp_unit_cost *costs = calloc((size_t)m->n_units, sizeof *costs);
     j->first_unit = calloc((size_t)j->pipeline.stages + 1, sizeof *j->first_unit);
-    ndp_status st = costs && j->first_unit ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the stages");
+    ndp_status st = NDP_MEMORY(costs && j->first_unit, "for the stages");
     if (st == NDP_OK)
         st = ndp_job_engine(j, 0, NULL, &e);
     if (st == NDP_OK && n == 0)
@@ -73,7 +72,9 @@ ndp_status ndp_job_cut(ndp_job *j) {
     return st;
 }
 
-ndp_status ndp_job_bubble(const ndp_job *j, double *share) {
+/* The mean share of a step that the ranks of the pipeline wait for each other, where each action takes as long; 0
+ * without one. NDP_ENOMEM. */
+static ndp_status bubble_of(const ndp_job *j, double *share) {
     const ndp_pipeline *p = &j->pipeline;
     ndp_pipeline_times t;
     double *ones = malloc((size_t)(p->stages + 1) * sizeof *ones);
@@ -93,8 +94,7 @@ ndp_status ndp_job_bubble(const ndp_job *j, double *share) {
 
 void ndp_job_note_bubble(const ndp_job *j, ndp_str *out) {
     double share;
-    if (j->config->train.own_batches && j->batch.accumulation < j->pipeline.ranks &&
-        ndp_job_bubble(j, &share) == NDP_OK)
+    if (j->config->train.own_batches && j->batch.accumulation < j->pipeline.ranks && bubble_of(j, &share) == NDP_OK)
         ndp_str_addf(out,
                      "note: a call has %d micro-batch%s for %d pipeline ranks, which wait %.0f%% of it (%s); each call "
                      "flushes the pipeline: raise batch.global_batch_size, or lower batch.micro_batch_size, to %d "

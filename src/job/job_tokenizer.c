@@ -74,8 +74,7 @@ static ndp_status open_without_model(ndp_job_data *d) {
         d->tokenizer = bytes;
     else
         ndp_tokenizer_destroy(bytes);
-    if (!d->tokenizer_source)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
+    NDP_CHECK_MEMORY(d->tokenizer_source, "for a tokenizer");
     if (fits)
         return NDP_OK;
     char *why = ndp_format("text needs the tokenizer of this vocabulary of %lld tokens; set data.tokenizer to its "
@@ -93,8 +92,7 @@ static ndp_status open_named(ndp_job_data *d, const char *name) {
     char source[NDP_PATH];
     NDP_TRY(ndp_hub_find(NDP_HUB_MODEL, name, source));
     d->tokenizer_source = strdup(source);
-    if (!d->tokenizer_source)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
+    NDP_CHECK_MEMORY(d->tokenizer_source, "for a tokenizer");
     ndp_status st =
         ndp_hub_explain(NDP_HUB_MODEL, name, source, ndp_tokenizer_create(d->tokenizer_source, &d->tokenizer));
     if (st == NDP_OK || st == NDP_ENOMEM || d->job->config->data.tokenizer || ndp_tokenizer_exists(source))

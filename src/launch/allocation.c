@@ -60,7 +60,7 @@ static ndp_status expand(const node_pattern *p, const char *before, ndp_span res
     const char *open = memchr(rest.data, '[', rest.n);
     size_t n = open ? (size_t)(open - rest.data) : rest.n;
     char *name = ndp_format("%s%.*s", before, (int)n, rest.data);
-    ndp_status st = name ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of nodes");
+    ndp_status st = NDP_MEMORY(name, "for the names of nodes");
     if (st == NDP_OK && p->out->n >= NDP_MOST_HOSTS)
         st = NDP_FAIL(NDP_EINVAL, "SLURM_JOB_NODELIST has more than %d nodes", NDP_MOST_HOSTS);
     if (st == NDP_OK && !open)
@@ -170,7 +170,9 @@ int ndp_stop_seconds(void) { return stop_seconds(NDP_STOP_SECONDS); }
 
 int ndp_rank_stop_seconds(void) { return ndp_in_allocation() && getenv("OMPI_COMM_WORLD_SIZE") ? stop_seconds(1) : -1; }
 
-ndp_status ndp_hosts_allocated(ndp_host_list *out) {
+/* allocation.c: the hosts that Slurm, PBS or LSF has allocated; none outside a batch system. NDP_EINVAL names the
+ * variable or file that cannot be understood. */
+static ndp_status hosts_allocated(ndp_host_list *out) {
     *out = (ndp_host_list){0};
     if (getenv("SLURM_JOB_ID"))
         return read_slurm(out);
@@ -180,7 +182,7 @@ ndp_status ndp_hosts_allocated(ndp_host_list *out) {
 }
 
 ndp_status ndp_launch_hosts(const char *hostfile, ndp_host_list *out) {
-    return hostfile ? ndp_hosts_read(hostfile, out) : ndp_hosts_allocated(out);
+    return hostfile ? ndp_hosts_read(hostfile, out) : hosts_allocated(out);
 }
 
 /* Slurm sets SLURMD_NODENAME only on the nodes of an allocation, not on a login node that ran salloc. */

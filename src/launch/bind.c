@@ -23,8 +23,7 @@ static ndp_status bind_part(hwloc_topology_t t, int part, int parts, int threads
     if (hwloc_bitmap_weight(root->cpuset) < parts * threads)
         return NDP_OK;
     hwloc_bitmap_t *sets = calloc((size_t)parts, sizeof *sets);
-    if (!sets)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the core sets of %d ranks", parts);
+    NDP_CHECK_MEMORY(sets, "for the core sets of %d ranks", parts);
     if (hwloc_distrib(t, &root, 1, sets, (unsigned)parts, INT_MAX, 0) == 0 &&
         hwloc_bitmap_weight(sets[part]) >= threads)
         (void)hwloc_set_cpubind(t, sets[part], HWLOC_CPUBIND_PROCESS); /* on failure the scheduler decides, as before */

@@ -1,7 +1,6 @@
 /* Lists of findings, and how they are written. */
 #include "launch/checkup.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

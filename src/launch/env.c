@@ -167,7 +167,7 @@ static ndp_status report_text(bool json, char **text) {
     *text = ndp_str_detach(json ? &r.json.text : &r.lines);
     ndp_str_release(&r.json.text);
     ndp_str_release(&r.lines);
-    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the report");
+    return NDP_MEMORY(*text, "for the report");
 }
 
 ndp_status ndp_env(char **text) {

@@ -198,8 +198,7 @@ static ndp_status run_all(launch_run *r, int *exit_code) {
     const ndp_launch_opts *o = r->opts;
     r->ranks = calloc((size_t)o->ranks, sizeof *r->ranks);
     r->ends = calloc((size_t)o->ranks, sizeof *r->ends);
-    if (!r->ranks || !r->ends)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d ranks", o->ranks);
+    NDP_CHECK_MEMORY(r->ranks && r->ends, "for %d ranks", o->ranks);
     NDP_TRY(ndp_shm_world_create(o->ranks, &r->world));
     for (int k = 0; k < o->ranks; k++) {
         ndp_status st = start_rank(r, k);

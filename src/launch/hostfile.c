@@ -67,9 +67,7 @@ ndp_status ndp_host_list_add(ndp_host_list *list, const ndp_host_source *at, ndp
                                     .line = at->line};
         list->n++;
     }
-    return items && items[list->n - 1].name && (items[list->n - 1].user || !user.n)
-               ? NDP_OK
-               : NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of hosts");
+    return NDP_MEMORY(items && items[list->n - 1].name && (items[list->n - 1].user || !user.n), "for a list of hosts");
 }
 
 static int by_name(const void *a, const void *b) {
@@ -93,8 +91,7 @@ static void add_slots(ndp_host *first, ndp_host *more) {
 
 static ndp_status merge(ndp_host_list *list) {
     ndp_host **sorted = malloc(((size_t)list->n + 1) * sizeof *sorted);
-    if (!sorted)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of hosts");
+    NDP_CHECK_MEMORY(sorted, "for a list of hosts");
     for (int i = 0; i < list->n; i++)
         sorted[i] = &list->items[i];
     qsort(sorted, (size_t)list->n, sizeof *sorted, by_name);

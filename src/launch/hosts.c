@@ -23,7 +23,8 @@ enum { NAME = 512 }; /* of a user, and of a host */
 
 /* ---- names ---- */
 
-bool ndp_name_resolves(const char *name) {
+/* Whether a host name resolves to an address. Waits at most a second for a name server. */
+static bool name_resolves(const char *name) {
     /* The resolver's state belongs to the thread. Its default is 5 s per attempt. */
     if (res_init() == 0) {
         _res.retrans = 1;
@@ -42,7 +43,7 @@ bool ndp_host_resolves(char *name, size_t size) {
     if (gethostname(name, size))
         return false;
     name[size - 1] = '\0';
-    return ndp_name_resolves(name);
+    return name_resolves(name);
 }
 
 char *ndp_hosts_unresolved(const char *hostfile) {
@@ -51,7 +52,7 @@ char *ndp_hosts_unresolved(const char *hostfile) {
     if (ndp_hosts_read(hostfile, &list) != NDP_OK)
         return NULL; /* ndp_hosts_check has reported errors */
     for (int i = 0; i < list.n && !text; i++)
-        if (!ndp_name_resolves(list.items[i].name))
+        if (!name_resolves(list.items[i].name))
             text = ndp_format("warning: %s:%d: the host '%s' does not resolve; correct its name, or add its address to "
                               "/etc/hosts",
                               hostfile, list.items[i].line, list.items[i].name);
@@ -292,7 +293,7 @@ ndp_status ndp_hosts_ask(const char *hostfile, const char *command, int seconds,
     ndp_host_list list;
     NDP_TRY(ndp_hosts_read(hostfile, &list));
     ndp_host_answer *answers = calloc((size_t)list.n + 1, sizeof *answers);
-    ndp_status st = answers ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of hosts");
+    ndp_status st = NDP_MEMORY(answers, "for a list of hosts");
     int got = 0;
     for (int first = 0; first < list.n && st == NDP_OK; first += AT_ONCE) {
         int here = list.n - first < AT_ONCE ? list.n - first : AT_ONCE;

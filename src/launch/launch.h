@@ -4,9 +4,7 @@
 
 #include "base/text.h"
 
-/* Whether a host name resolves to an address. Waits at most a second for a name server. */
-bool ndp_name_resolves(const char *name);
-/* The same for this host's own name, which is written to `name`. */
+/* Whether this host's own name, which is written to `name`, resolves to an address. Waits at most a second. */
 bool ndp_host_resolves(char *name, size_t size);
 
 /* ---- lists of hosts ---- */
@@ -52,9 +50,6 @@ void ndp_host_list_release(ndp_host_list *list);
 /* NULL: the list has no such name. */
 NDP_API const ndp_host *ndp_host_find(const ndp_host_list *list, const char *name);
 
-/* allocation.c: the hosts that Slurm, PBS or LSF has allocated; none outside a batch system. NDP_EINVAL names the
- * variable or file that cannot be understood. */
-NDP_API ndp_status ndp_hosts_allocated(ndp_host_list *out);
 /* Slurm's compressed lists, "node[1-3,7]" and "2(x3),1"; NULL for `tasks`: it does not say how many. */
 NDP_API ndp_status ndp_hosts_parse_slurm(const char *nodes, const char *tasks, ndp_host_list *out);
 /* The lists of PBS and LSF: the name of a host for each rank. `what` is the file or variable in messages. */

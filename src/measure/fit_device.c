@@ -154,8 +154,7 @@ ndp_status ndp_cluster_complete(ndp_cluster *c) {
     pthread_mutex_unlock(&cpus.lock);
     NDP_TRY(st);
     c->facts.full_name = c->facts.full_name ? c->facts.full_name : strdup(ndp_cpu_name(name));
-    if (!c->facts.full_name)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the name of a device");
+    NDP_CHECK_MEMORY(c->facts.full_name, "for the name of a device");
     memcpy(c->facts.flops, facts.flops, sizeof facts.flops);
     c->facts.memory_bandwidth = facts.memory_bandwidth, c->facts.multiprocessors = facts.multiprocessors;
     c->facts.call_seconds = facts.call_seconds, c->facts.memory_bytes = (double)ndp_memory_available();

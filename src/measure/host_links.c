@@ -125,8 +125,7 @@ static ndp_status send_at_once(link_meter *m, int64_t bytes, double *seconds) {
     int rank = ndp_comm_rank(m->world);
     char *data = calloc(1, (size_t)bytes);
     ndp_work w;
-    ndp_status st =
-        data ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a message of %lld bytes", (long long)bytes);
+    ndp_status st = NDP_MEMORY(data, "for a message of %lld bytes", (long long)bytes);
     if (st == NDP_OK)
         st = ndp_barrier(m->world);
     double start = ndp_now();
@@ -242,8 +241,7 @@ ndp_status ndp_host_links_measure(ndp_comm *world, const ndp_world_hosts *hosts,
                     .opts = {.seconds = seconds, .most = 64 << 20, .repeats = 3},
                     .probes = calloc((size_t)hosts->world + 1, sizeof *m.probes),
                     .l = &l};
-    if (!m.probes)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to measure the links of %d ranks", hosts->world);
+    NDP_CHECK_MEMORY(m.probes, "to measure the links of %d ranks", hosts->world);
     ndp_status st = ndp_host_links_init(hosts->n, &l);
     if (st == NDP_OK) {
         st = measure_all(&m);

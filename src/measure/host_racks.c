@@ -27,8 +27,7 @@ typedef struct rack_search {
 static ndp_status search_init(rack_search *s) {
     size_t n = (size_t)s->l->n, all = 5 * n * n;
     double *memory = calloc(1, all * sizeof *memory + n * sizeof *s->sizes);
-    if (!memory)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the racks of %d hosts", s->l->n);
+    NDP_CHECK_MEMORY(memory, "for the racks of %d hosts", s->l->n);
     s->memory = s->weight = memory;
     s->common = s->weight + n * n;
     s->links = s->common + n * n;

@@ -105,7 +105,7 @@ static ndp_status add_rank(link_list *list, const ndp_layout *l, int rank, const
 ndp_status ndp_link_check_list(const ndp_layout *l, const ndp_mesh_facts *facts, ndp_link_check *c) {
     size_t ends = (size_t)c->hosts.n + (size_t)c->hosts.world;
     link_list list = {.c = c, .busy = calloc(ends, sizeof *list.busy), .first = calloc(ends, sizeof *list.first)};
-    ndp_status st = list.busy && list.first ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of links");
+    ndp_status st = NDP_MEMORY(list.busy && list.first, "for a list of links");
     for (size_t i = 0; i < ends && st == NDP_OK; i++)
         list.first[i] = -1;
     for (int r = 0; r < c->hosts.world && st == NDP_OK; r++)
@@ -249,8 +249,7 @@ void ndp_link_check_placement(const ndp_layout *l, ndp_link_check *c) {
 /* Measures some links at once: those of a round, or one alone. */
 static ndp_status measure_some(ndp_comm *world, ndp_link_check *c, const int *which, int n, const ndp_probe_opts *o) {
     ndp_probe *probes = calloc((size_t)n + 1, sizeof *probes);
-    if (!probes)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to measure %d links", n);
+    NDP_CHECK_MEMORY(probes, "to measure %d links", n);
     for (int i = 0; i < n; i++)
         probes[i] = c->links[which[i]].probe;
     ndp_status st = ndp_probes_run(world, probes, n, o);
@@ -264,7 +263,7 @@ static ndp_status measure_some(ndp_comm *world, ndp_link_check *c, const int *wh
 
 static ndp_status measure_rounds(ndp_comm *world, ndp_link_check *c, const ndp_probe_opts *o) {
     int *which = calloc((size_t)c->n + 1, sizeof *which);
-    ndp_status st = which ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to measure %d links", c->n);
+    ndp_status st = NDP_MEMORY(which, "to measure %d links", c->n);
     for (int round = 0; round < c->rounds && st == NDP_OK; round++) {
         int n = 0;
         for (int i = 0; i < c->n; i++)
@@ -342,7 +341,7 @@ ndp_status ndp_link_check_run(ndp_comm *world, const ndp_layout *l, const ndp_me
     ndp_link_check_explain(c);
     ndp_link_check_placement(l, c);
     c->seconds = ndp_now() - start;
-    return c->warnings.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for the warnings of links") : NDP_OK;
+    return NDP_MEMORY(!c->warnings.failed, "for the warnings of links");
 }
 
 /* ---- links.json ---- */

@@ -186,9 +186,3 @@ ndp_status ndp_measure_device(const ndp_exec *exec, const ndp_device_opts *opts,
     *out = all;
     return NDP_OK;
 }
-
-void ndp_timing_describe(const ndp_timing *m, ndp_str *out) {
-    static const char *const units[] = {"calls/s", "GB/s", "GFLOP/s", "GFLOP/s"};
-    double unit = m->kind == NDP_TIMING_CALL ? 1 : 1e9;
-    ndp_str_addf(out, "%s: %.4g ms, %.4g %s\n", m->name, 1e3 * m->seconds, m->rate / unit, units[m->kind]);
-}

@@ -50,8 +50,6 @@ typedef struct ndp_timings {
 enum { NDP_MEASURE_SECONDS = 4 };
 NDP_API ndp_status ndp_measure_device(const ndp_exec *exec, const ndp_device_opts *opts, double budget,
                                       ndp_timings *out);
-/* Appends a line: "linear 1024 x 1024 x 1024, fp32: 21.3 ms, 100.8 GFLOP/s". */
-void ndp_timing_describe(const ndp_timing *m, ndp_str *out);
 
 /* ---- the fit (fit_device.c) ----
  *

@@ -34,8 +34,7 @@ ndp_status ndp_timing_run_open(const ndp_exec *exec, const ndp_device_opts *opts
     const ndp_device *d = exec->device;
     *out = (ndp_timing_run){.device = d, .pattern = make_pattern()};
     NDP_CHECK(d->executes, "the device %s only plans; it cannot be measured", d->name);
-    if (!out->pattern)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to measure the device %s", d->name);
+    NDP_CHECK_MEMORY(out->pattern, "to measure the device %s", d->name);
     NDP_TRY(d->open(d, opts ? opts : &(ndp_device_opts){.share = exec->share}, &out->context));
     NDP_TRY(d->queue_create(out->context, &out->queue));
     NDP_TRY(d->stamp_create(out->context, &out->from));
@@ -89,8 +88,7 @@ static ndp_status map_random(ndp_timing_run *r, ndp_view *v) {
 static ndp_status map_positions(ndp_timing_run *r, ndp_view *v) {
     size_t bytes = bytes_of(v);
     int32_t *rows = malloc(bytes);
-    if (!rows)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld positions", (long long)v->rows);
+    NDP_CHECK_MEMORY(rows, "for %lld positions", (long long)v->rows);
     for (int64_t t = 0; t < v->rows; t++)
         rows[t] = (int32_t)t;
     ndp_status st = map(r, bytes, &v->data);

@@ -1,4 +1,4 @@
-/* The nearest NIC of each GPU, and the text of a node.
+/* The nearest NIC of each GPU.
  *
  * All ancestors that a GPU has in common with NICs are on its own way to the root, so the deepest of them is the
  * nearest. GPUs choose one after the other, and of equal NICs take the one that the fewest have chosen. */
@@ -60,48 +60,4 @@ void ndp_node_choose_nics(ndp_node_tree *t, const hwloc_obj_t *gpus, const hwloc
         among[j] = !fabric || !is_ethernet(&t->nics[j]);
     for (int i = 0; i < t->n_gpus; i++)
         choose(t, &t->gpus[i], gpus[i], nics, among, chosen);
-}
-
-/* ---- text ---- */
-
-static const char *plural(int n) { return n == 1 ? "" : "s"; }
-
-/* ", socket 1" */
-static void add_place(ndp_str *out, const char *address, int socket) {
-    if (*address)
-        ndp_str_addf(out, " at %s", address);
-    if (socket >= 0)
-        ndp_str_addf(out, ", socket %d", socket);
-}
-
-static void add_sockets(const ndp_node_tree *t, ndp_str *out) {
-    char memory[16];
-    int threads = 0;
-    ndp_str_addf(out, "%d socket%s:", t->n_sockets, plural(t->n_sockets));
-    for (int i = 0; i < t->n_sockets; i++) {
-        ndp_str_addf(out, "%s %d", i ? " +" : "", t->sockets[i].cores);
-        threads += t->sockets[i].threads;
-    }
-    ndp_str_addf(out, " cores, %d threads, %s in %d NUMA node%s\n", threads, ndp_human_bytes(t->memory_bytes, memory),
-                 t->numa_nodes, plural(t->numa_nodes));
-}
-
-void ndp_node_tree_describe(const ndp_node_tree *t, ndp_str *out) {
-#define PATH_TEXT(NAME, text) text,
-    static const char *const paths[] = {NDP_NODE_PATHS(PATH_TEXT)};
-    add_sockets(t, out);
-    ndp_str_addf(out, "%d GPU%s, %d NIC%s\n", t->n_gpus, plural(t->n_gpus), t->n_nics, plural(t->n_nics));
-    for (int i = 0; i < t->n_gpus; i++) {
-        const ndp_node_gpu *g = &t->gpus[i];
-        ndp_str_addf(out, "GPU %d%s%s", i, *g->model ? " " : "", g->model);
-        add_place(out, g->address, g->socket);
-        if (g->nic >= 0)
-            ndp_str_addf(out, ": NIC %s %s", t->nics[g->nic].name, paths[g->path]);
-        ndp_str_add(out, "\n");
-    }
-    for (int i = 0; i < t->n_nics; i++) {
-        ndp_str_addf(out, "NIC %s %s", t->nics[i].name, t->nics[i].kind);
-        add_place(out, t->nics[i].address, t->nics[i].socket);
-        ndp_str_add(out, "\n");
-    }
 }

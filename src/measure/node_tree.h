@@ -62,13 +62,5 @@ typedef struct ndp_node_tree {
  *
  * NDP_EIO: hwloc cannot load the file or the node. NDP_ENOTSUP: more sockets, GPUs or NICs than the arrays hold. */
 NDP_API ndp_status ndp_node_tree_read(const char *xml, ndp_node_tree *out);
-/* Appends it as lines of text:
- *
- *     2 sockets: 24 + 16 cores, 80 threads, 503.5 GiB in 2 NUMA nodes
- *     1 GPU, 2 NICs
- *     GPU 0 NVIDIA H100 80GB HBM3 at 0000:18:00.0, socket 0: NIC mlx5_0 behind the same PCIe switch
- *     NIC mlx5_0 infiniband at 0000:19:00.0, socket 0
- *     NIC eth0 ethernet at 0000:98:00.0, socket 1 */
-void ndp_node_tree_describe(const ndp_node_tree *t, ndp_str *out);
 
 #endif

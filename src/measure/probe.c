@@ -45,9 +45,7 @@ static ndp_status reserve(probe_end *e, int64_t bytes) {
     e->capacity = bytes;
     e->out = calloc(1, (size_t)bytes);
     e->in = malloc((size_t)bytes);
-    if (!e->out || !e->in)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for two messages of %lld bytes to measure a link with",
-                        (long long)bytes);
+    NDP_CHECK_MEMORY(e->out && e->in, "for two messages of %lld bytes to measure a link with", (long long)bytes);
     memset(e->in, 0, (size_t)bytes); /* pages that are taken in the message would count */
     return NDP_OK;
 }
@@ -219,8 +217,7 @@ ndp_status ndp_probes_share(ndp_comm *c, ndp_probe *probes, int n) {
     enum { NUMBERS = 4 };
     ndp_work w;
     double *all = calloc((size_t)n * NUMBERS + 1, sizeof *all);
-    if (!all)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the measurements of %d links", n);
+    NDP_CHECK_MEMORY(all, "for the measurements of %d links", n);
     for (int i = 0; i < n; i++)
         if (probes[i].a == ndp_comm_rank(c))
             memcpy(all + i * NUMBERS, (double[]){probes[i].latency, probes[i].to_a, probes[i].to_b, probes[i].core},

@@ -73,8 +73,7 @@ static ndp_status measure_rank(const ndp_topology_run *t, ndp_rank_facts *out, n
 /* All devices work at once, as in a step; rank 0's facts become the cluster's. */
 static ndp_status measure_devices(ndp_topology_run *t) {
     ndp_rank_facts mine = {0}, *all = calloc((size_t)t->hosts.world, sizeof *all);
-    if (!all)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the devices of %d ranks", t->hosts.world);
+    NDP_CHECK_MEMORY(all, "for the devices of %d ranks", t->hosts.world);
     ndp_status st = ndp_barrier(t->world);
     if (st == NDP_OK) {
         mine.st = measure_rank(t, &mine, &t->device_misses);
@@ -152,8 +151,7 @@ static ndp_status set_nodes(ndp_topology_run *t) {
     ndp_cluster *c = &t->cluster;
     c->nodes = t->hosts.n;
     c->devices_of = calloc((size_t)t->hosts.n, sizeof *c->devices_of);
-    if (!c->devices_of)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d nodes", t->hosts.n);
+    NDP_CHECK_MEMORY(c->devices_of, "for %d nodes", t->hosts.n);
     for (int node = 0; node < t->hosts.n; node++)
         for (int i = 0; i < t->hosts.n; i++)
             if (t->node_of_host[i] == node) {
@@ -189,18 +187,16 @@ static ndp_status make_cluster(ndp_topology_run *t) {
     c->measured_on = strdup(date);
     c->measured_by = strdup("ndparallel " NDP_VERSION);
     ndp_cluster_round(c);
-    return c->name && c->device && (c->like || !c->built_in) && c->links.kind && c->nics.kind && c->measured_on &&
-                   c->measured_by
-               ? NDP_OK
-               : NDP_FAIL(NDP_ENOMEM, "not enough memory for a cluster");
+    return NDP_MEMORY(c->name && c->device && (c->like || !c->built_in) && c->links.kind && c->nics.kind &&
+                          c->measured_on && c->measured_by,
+                      "for a cluster");
 }
 
 /* What a node has of the device's own is what was measured. */
 static ndp_status time_groups(ndp_topology_run *t) {
     ndp_rank_map map;
     int *node = calloc((size_t)t->hosts.world, sizeof *node);
-    if (!node)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a map of %d ranks", t->hosts.world);
+    NDP_CHECK_MEMORY(node, "for a map of %d ranks", t->hosts.world);
     for (int r = 0; r < t->hosts.world; r++)
         node[r] = t->node_of_host[t->hosts.of[r]];
     ndp_status st = ndp_rank_map_take(&t->cluster, t->hosts.world, node, &map);
@@ -226,8 +222,7 @@ static ndp_status measure_all(ndp_topology_run *t) {
     NDP_CHECK(t->hosts.n <= NDP_TOPOLOGY_HOSTS, "%d hosts: a topology has at most %d", t->hosts.n, NDP_TOPOLOGY_HOSTS);
     t->rates = calloc((size_t)t->hosts.world, sizeof *t->rates);
     t->node_of_host = calloc((size_t)t->hosts.n, sizeof *t->node_of_host);
-    if (!t->rates || !t->node_of_host)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d ranks", t->hosts.world);
+    NDP_CHECK_MEMORY(t->rates && t->node_of_host, "for %d ranks", t->hosts.world);
     say(t, t->opts->quick ? "reading the nodes" : "measuring the devices");
     NDP_TRY(measure_devices(t));
     say(t, "measuring the links");
@@ -265,7 +260,7 @@ static ndp_status finish(ndp_topology_run *t, double start, char **text) {
         NDP_TRY(write_cluster(t));
     (t->opts->json ? ndp_topology_json : ndp_topology_describe)(t, &words);
     *text = ndp_str_detach(&words);
-    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
+    return NDP_MEMORY(*text, "for a text");
 }
 
 /* Rank 0 writes the file. */

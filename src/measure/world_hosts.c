@@ -35,8 +35,7 @@ ndp_status ndp_world_hosts_read(ndp_comm *world, ndp_world_hosts *out) {
     int n = ndp_comm_size(world);
     char mine[NDP_HOST_TEXT] = "", (*all)[NDP_HOST_TEXT] = calloc((size_t)n, sizeof *all);
     ndp_work w;
-    if (!all)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the hosts of %d ranks", n);
+    NDP_CHECK_MEMORY(all, "for the hosts of %d ranks", n);
     gethostname(mine, sizeof mine - 1);
     ndp_status st = ndp_all_gather_begin(world, mine, all, sizeof mine, NDP_U8, &w);
     if (st == NDP_OK)

@@ -74,7 +74,8 @@ ndp_group ndp_group_outer(ndp_group g, int n) {
     return (ndp_group){g.base + g.rank % n * g.stride, g.stride * n, g.count / n, g.rank / n};
 }
 
-ndp_group ndp_group_pair(ndp_group g, int a, int b) {
+/* A rank that is not number a or b is alone in its pair, and so are all if a equals b. */
+static ndp_group pair_of(ndp_group g, int a, int b) {
     int low = a < b ? a : b, apart = a + b - 2 * low;
     if (apart == 0 || (g.rank != a && g.rank != b))
         return ndp_group_inner(g, 1);
@@ -107,7 +108,7 @@ ndp_group ndp_mesh_group(const ndp_mesh *mesh, ndp_group_kind kind) {
     case PART_OUTER: /* without blocks, the rank is alone */
         return *n > 1 ? ndp_group_outer(all, *n) : ndp_group_inner(all, 1);
     case PART_PAIR:
-        return ndp_group_pair(all, n[0], n[1]);
+        return pair_of(all, n[0], n[1]);
     default:
         return all;
     }

@@ -95,11 +95,9 @@ bool ndp_group_spans(ndp_group_kind kind, ndp_axis axis);
 typedef uint32_t ndp_groups;
 #define NDP_GROUP_BIT(kind) ((ndp_groups)1 << (kind))
 
-/* Parts of a group, as one of its ranks sees them. `n` divides the number of ranks; a rank that is not number a or b is
- * alone in its pair, and so are all if a equals b. */
+/* Parts of a group, as one of its ranks sees them. `n` divides the number of ranks. */
 ndp_group ndp_group_inner(ndp_group g, int n);
 ndp_group ndp_group_outer(ndp_group g, int n);
-ndp_group ndp_group_pair(ndp_group g, int a, int b);
 
 /* What the layout rules need to know about a model. One without attention has no heads (both 0), and they limit
  * nothing; one without mixtures has no experts. */

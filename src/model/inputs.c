@@ -88,8 +88,7 @@ ndp_status ndp_decoder_inputs(ndp_model *m) {
     const ndp_facts *f = ndp_decoder_facts(m);
     bool cached = o->mode == NDP_MODEL_CACHED;
     m->inputs = ndp_arena_alloc(&m->arena, sizeof *m->inputs);
-    if (!m->inputs)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the inputs of the model");
+    NDP_CHECK_MEMORY(m->inputs, "for the inputs of the model");
     *m->inputs = (ndp_inputs){.rows = {[NDP_EXTENT_ONE] = 1,
                                        [NDP_EXTENT_TOKENS] = o->rows,
                                        [NDP_EXTENT_QUERIES] = o->rows,

@@ -9,8 +9,7 @@ ndp_status ndp_model_init(const ndp_architecture_table *a, const void *facts, co
                           ndp_model *out) {
     *out = (ndp_model){.architecture = a, .opts = *opts};
     void *own = ndp_arena_alloc(&out->arena, a->facts_size);
-    if (!own)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the facts of a model");
+    NDP_CHECK_MEMORY(own, "for the facts of a model");
     memcpy(own, facts, a->facts_size);
     out->facts = own;
     return NDP_OK;

@@ -21,31 +21,18 @@ static const int64_t MOST_ELEMENTS = (int64_t)1 << 46;
 
 /* ---- errors ---- */
 
-__attribute__((format(printf, 2, 0))) static void keep_error(ndp_model_builder *b, const char *format, va_list args) {
-    if (b->st != NDP_OK)
+void ndp_build_fail(ndp_model_builder *b, const char *format, ...) {
+    if (!b || !format || b->st != NDP_OK)
         return;
+    va_list args;
+    va_start(args, format);
     char *text = ndp_vformat(format, args);
+    va_end(args);
     const ndp_model *m = b->m;
     b->st = NDP_FAIL(NDP_EINVAL, "%s: %s%s%s%s", b->f->type, m->n_units ? "unit " : "",
                      m->n_units ? m->units[m->n_units - 1].name : "", m->n_units ? ": " : "",
                      text ? text : "not enough memory");
     free(text);
-}
-
-void ndp_own_fail(ndp_model_builder *b, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    keep_error(b, format, args);
-    va_end(args);
-}
-
-void ndp_build_fail(ndp_model_builder *b, const char *format, ...) {
-    if (!b || !format)
-        return;
-    va_list args;
-    va_start(args, format);
-    keep_error(b, format, args);
-    va_end(args);
 }
 
 static void keep(ndp_model_builder *b, ndp_status st) { b->st = b->st == NDP_OK ? st : b->st; }
@@ -54,14 +41,14 @@ static void keep(ndp_model_builder *b, ndp_status st) { b->st = b->st == NDP_OK 
 
 ndp_unit *ndp_own_unit(ndp_model_builder *b, const char *what) {
     if (b->st == NDP_OK && (b->m->n_units == 0 || b->ended))
-        ndp_own_fail(b, "%s: %s", what, b->ended ? "the head has ended the model" : "begin a unit first");
+        ndp_build_fail(b, "%s: %s", what, b->ended ? "the head has ended the model" : "begin a unit first");
     return b->st == NDP_OK ? &b->m->units[b->m->n_units - 1] : NULL;
 }
 
 int ndp_own_number(ndp_model_builder *b, int value, ndp_dim dim, int64_t grain) {
     keep(b, b->graph.status);
     if (b->st == NDP_OK && value >= MOST_VALUES)
-        ndp_own_fail(b, "it has more than %d values", MOST_VALUES);
+        ndp_build_fail(b, "it has more than %d values", MOST_VALUES);
     int64_t room = b->value_room;
     if (b->st == NDP_OK)
         keep(b, ndp_array_reserve(&b->values, &b->value_room, value + 1, sizeof *b->values));
@@ -78,10 +65,10 @@ int ndp_own_use(ndp_model_builder *b, const char *what, int number) {
         return NDP_NONE;
     if (number <= 0 || unit != b->m->n_units || value >= b->graph.n_values || value >= b->value_room ||
         !b->values[value].made)
-        ndp_own_fail(b, "%s: %d is no value of this unit; ndp_build_unit returns the result of the one before", what,
-                     number);
+        ndp_build_fail(b, "%s: %d is no value of this unit; ndp_build_unit returns the result of the one before", what,
+                       number);
     else if (b->values[value].changed)
-        ndp_own_fail(b, "%s: ndp_build_scale has changed %s; use its result", what, b->graph.values[value].name);
+        ndp_build_fail(b, "%s: ndp_build_scale has changed %s; use its result", what, b->graph.values[value].name);
     else
         b->values[value].used = true;
     return b->st == NDP_OK ? value : NDP_NONE;
@@ -137,23 +124,23 @@ void ndp_own_tensor(ndp_model_builder *b, const char *name, const char *ending, 
     if (!u)
         return;
     if (!name || !is_name(name)) {
-        ndp_own_fail(b, "'%.80s' is no name of a tensor: letters, digits, '.', '_', '-'", name ? name : "");
+        ndp_build_fail(b, "'%.80s' is no name of a tensor: letters, digits, '.', '_', '-'", name ? name : "");
         return;
     }
     s.name = ndp_arena_format(&b->m->arena, "%s.%s%s", u->name, name, ending);
     if (s.rows < 1 || s.cols < 1 || s.rows > INT32_MAX || s.cols > INT32_MAX || s.rows * s.cols > MOST_ELEMENTS)
-        ndp_own_fail(b, "tensor %s is [%lld, %lld]", s.name, (long long)s.rows, (long long)s.cols);
+        ndp_build_fail(b, "tensor %s is [%lld, %lld]", s.name, (long long)s.rows, (long long)s.cols);
     else if (s.name && is_taken(b, s.name))
-        ndp_own_fail(b, "it has two tensors %s", s.name);
+        ndp_build_fail(b, "it has two tensors %s", s.name);
     else if (s.name && strlen(s.name) >= NDP_SEGMENT_NAME / 4)
-        ndp_own_fail(b, "the name of tensor %s is too long", s.name);
+        ndp_build_fail(b, "the name of tensor %s is too long", s.name);
     if (b->st != NDP_OK)
         return;
     int slot = s.name ? slot_of(&b->m->opts, &s) : NDP_SLOT_OWN, buffer = u->buffers[slot];
     s.coded &= ndp_segment_tensor_elements(&s) >= NDP_LEAST_CODED;
     if (buffer != NDP_NONE && b->m->buffers[buffer].segments.n == NDP_MOST_SEGMENTS)
-        ndp_own_fail(b, "%s is tensor %d of it; a unit has at most %d", s.name, NDP_MOST_SEGMENTS + 1,
-                     NDP_MOST_SEGMENTS);
+        ndp_build_fail(b, "%s is tensor %d of it; a unit has at most %d", s.name, NDP_MOST_SEGMENTS + 1,
+                       NDP_MOST_SEGMENTS);
     else
         keep(b, ndp_unit_append(b->m, u, slot, &s, at));
     if (b->st == NDP_OK)
@@ -168,7 +155,7 @@ void ndp_own_factors(ndp_model_builder *b, ndp_param place, int n, ndp_param_pla
         return;
     int buffer = u->buffers[NDP_SLOT_ADAPTER], room = NDP_MOST_SEGMENTS - n * NDP_FACTORS;
     if (b->m->opts.adapter.r > 0 && buffer != NDP_NONE && b->m->buffers[buffer].segments.n > room)
-        ndp_own_fail(b, "it has more than %d tensors of an adapter", room);
+        ndp_build_fail(b, "it has more than %d tensors of an adapter", room);
     else
         keep(b, ndp_unit_factors(b->m, u, place, n, places));
     if (b->st == NDP_OK)
@@ -179,99 +166,7 @@ int ndp_own_param(ndp_model_builder *b, ndp_place at) {
     return b->st == NDP_OK ? ndp_graph_param(&b->graph, at.slot, at.segment, 1) : 0;
 }
 
-/* ---- inputs ---- */
-
-static void fill_angles(const ndp_model *m, int number, void *out) {
-    const ndp_own_facts *f = m->facts;
-    ndp_rope r = {.scaling = NDP_ROPE_PLAIN, .dim = f->ropes[number].dim, .theta = f->ropes[number].theta};
-    r.factor = r.amplitude = 1;
-    ndp_rope_table(&r, m->opts.positions, ndp_wide(m->opts.compute), out);
-}
-
-static const ndp_input inputs[NDP_OWN_INPUTS] = {
-    [NDP_OWN_TOKENS] = {"tokens", NDP_INPUT_TOKENS, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
-    [NDP_OWN_LABELS] = {"labels", NDP_INPUT_LABELS, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
-    [NDP_OWN_LOSS_SCALE] = {"loss_scale", NDP_INPUT_LOSS_SCALE, NDP_EXTENT_ONE, 1, NDP_F64, NULL, 0},
-    [NDP_OWN_LOSS] = {"loss", NDP_INPUT_LOSS, NDP_EXTENT_ONE, 1, NDP_F64, NULL, 0},
-    [NDP_OWN_POSITIONS] = {"positions", NDP_INPUT_POSITIONS, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
-    [NDP_OWN_STARTS] = {"start", NDP_INPUT_STARTS, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
-    [NDP_OWN_QUERIES] = {"q_pos", NDP_INPUT_ROWS, NDP_EXTENT_QUERIES, 1, NDP_I32, NULL, 0},
-    [NDP_OWN_LOWEST] = {"q_low", NDP_INPUT_STARTS, NDP_EXTENT_QUERIES, 1, NDP_I32, NULL, 0},
-    [NDP_OWN_KEYS] = {"k_pos", NDP_INPUT_ROWS, NDP_EXTENT_KEYS, 1, NDP_I32, NULL, 0},
-    [NDP_OWN_ROW_KEYS] = {"keys", NDP_INPUT_KEYS, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
-    [NDP_OWN_UNITS] = {"unit", NDP_INPUT_UNIT_TABLE, NDP_EXTENT_ONE, 1, NDP_I32, ndp_units_fill, 0}};
-_Static_assert((int)NDP_OWN_INPUTS + (int)NDP_ROPES <= (int)NDP_MAX_INPUTS, "all inputs fit");
-
-static int place_of(ndp_model_builder *b, const ndp_input *input) {
-    int at = ndp_inputs_named(b->m->inputs, input->name);
-    return at < 0 ? ndp_inputs_add(b->m->inputs, *input) : at;
-}
-
-int ndp_own_data(ndp_model_builder *b, ndp_own_input input) {
-    return ndp_graph_data(&b->graph, place_of(b, &inputs[input]));
-}
-
-int ndp_own_angles(ndp_model_builder *b, double theta, int dim) {
-    static const char *const names[NDP_ROPES] = {"rope", "rope2"};
-    ndp_own_facts *f = b->f;
-    int i = 0;
-    while (i < f->n_ropes && (f->ropes[i].theta != theta || f->ropes[i].dim != dim))
-        i++;
-    if (i == NDP_ROPES) {
-        ndp_own_fail(b, "theta %g on %d columns is its third kind of RoPE; a model has at most %d", theta, dim,
-                     NDP_ROPES);
-        return 0;
-    }
-    f->ropes[i] = (ndp_own_rope){theta, dim};
-    f->n_ropes = i == f->n_ropes ? i + 1 : f->n_ropes;
-    const ndp_input angles = {
-        names[i], NDP_INPUT_TABLE, NDP_EXTENT_POSITIONS, dim, ndp_wide(b->m->opts.compute), fill_angles, i};
-    return ndp_graph_data(&b->graph, place_of(b, &angles));
-}
-
-static ndp_status begin_inputs(ndp_model_builder *b) {
-    ndp_model *m = b->m;
-    const ndp_model_opts *o = &m->opts;
-    m->inputs = ndp_arena_alloc(&m->arena, sizeof *m->inputs);
-    if (!m->inputs)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the inputs of the model");
-    *m->inputs = (ndp_inputs){.rows = {[NDP_EXTENT_ONE] = 1,
-                                       [NDP_EXTENT_TOKENS] = o->rows,
-                                       [NDP_EXTENT_QUERIES] = o->rows,
-                                       [NDP_EXTENT_KEYS] = o->rows,
-                                       [NDP_EXTENT_POSITIONS] = o->positions}};
-    for (int i = NDP_OWN_TOKENS; i <= NDP_OWN_LOSS; i++)
-        ndp_inputs_add(m->inputs, inputs[i]);
-    if (o->mode == NDP_MODEL_TRAIN && o->adapter.dropout > 0) {
-        ndp_inputs_add(m->inputs, inputs[NDP_OWN_ROW_KEYS]);
-        ndp_inputs_add(m->inputs, inputs[NDP_OWN_UNITS]);
-    }
-    ndp_head_inputs(m);
-    return NDP_OK;
-}
-
 /* ---- graphs that are alike ---- */
-
-static bool same_attr(const ndp_op_attr *a, const ndp_op_attr *b) {
-#define SAME(type, name) &&a->name == b->name
-    return a->accumulate == b->accumulate NDP_OP_ATTRS(SAME);
-#undef SAME
-}
-
-static bool same_node(const ndp_node *a, const ndp_node *b) {
-    return a->op == b->op && a->n_in == b->n_in && a->n_out == b->n_out && same_attr(&a->attr, &b->attr) &&
-           memcmp(a->in, b->in, (size_t)a->n_in * sizeof *a->in) == 0 &&
-           memcmp(a->out, b->out, (size_t)a->n_out * sizeof *a->out) == 0;
-}
-
-/* But for its name. */
-static bool same_value(const ndp_value *a, const ndp_value *b) {
-    return a->kind == b->kind && a->view.rows == b->view.rows && a->view.cols == b->view.cols &&
-           a->view.ld == b->view.ld && a->view.dtype == b->view.dtype && a->root == b->root && a->parent == b->parent &&
-           a->row == b->row && a->col == b->col && a->slot == b->slot && a->segment == b->segment &&
-           a->segments == b->segments && a->offset == b->offset && a->part == b->part && a->input == b->input &&
-           a->needs_grad == b->needs_grad;
-}
 
 static bool same_segment(const ndp_segment *a, const ndp_segment *b) {
     return a->rows == b->rows && a->cols == b->cols && a->ndim == b->ndim && a->glued == b->glued &&
@@ -290,17 +185,10 @@ static const ndp_segments *slot(const ndp_model *m, const ndp_unit *u, int s) {
 }
 
 static bool same_graph(const ndp_model_builder *b, int g) {
-    const ndp_graph *x = &b->m->graphs[g], *y = &b->graph;
     const ndp_unit *of = &b->m->units[b->first_with[g]], *u = &b->m->units[b->m->n_units - 1];
-    const ndp_nodes *p = &x->nodes[NDP_NODES_FORWARD], *q = &y->nodes[NDP_NODES_FORWARD];
-    bool same = x->n_values == y->n_values && p->n == q->n && x->input == y->input && x->output == y->output &&
-                x->ends_backward == y->ends_backward && memcmp(x->frozen, y->frozen, sizeof x->frozen) == 0;
+    bool same = ndp_graphs_alike(&b->m->graphs[g], &b->graph);
     for (int s = 0; same && s < NDP_SLOTS; s++)
         same = same_segments(slot(b->m, of, s), slot(b->m, u, s));
-    for (int i = 0; same && i < p->n; i++)
-        same = same_node(&p->items[i], &q->items[i]);
-    for (int i = 0; same && i < x->n_values; i++)
-        same = same_value(&x->values[i], &y->values[i]);
     return same;
 }
 
@@ -311,8 +199,9 @@ static void keep_graph(ndp_model_builder *b) {
     while (g < m->n_graphs && !same_graph(b, g))
         g++;
     if (g == NDP_MAX_GRAPHS) {
-        ndp_own_fail(b, "it computes something else than all units before it, %d kinds of them; a model has at most %d",
-                     g, NDP_MAX_GRAPHS);
+        ndp_build_fail(b,
+                       "it computes something else than all units before it, %d kinds of them; a model has at most %d",
+                       g, NDP_MAX_GRAPHS);
         return;
     }
     m->units[m->n_units - 1].graph = g;
@@ -331,9 +220,9 @@ static void keep_graph(ndp_model_builder *b) {
 static void check_used(ndp_model_builder *b) {
     for (int i = 0; i < b->graph.n_values && i < b->value_room && b->st == NDP_OK; i++)
         if (b->values[i].made && !b->values[i].used)
-            ndp_own_fail(b, "nothing reads %s [%lld, %lld]",
-                         i == b->graph.input ? "its first value" : b->graph.values[i].name,
-                         (long long)b->graph.values[i].view.rows, (long long)b->graph.values[i].view.cols);
+            ndp_build_fail(b, "nothing reads %s [%lld, %lld]",
+                           i == b->graph.input ? "its first value" : b->graph.values[i].name,
+                           (long long)b->graph.values[i].view.rows, (long long)b->graph.values[i].view.cols);
 }
 
 /* `value`: its result; NDP_NONE: the loss. */
@@ -359,11 +248,11 @@ static int result_of(ndp_model_builder *b, int x) {
         return NDP_NONE;
     const ndp_view *v = &b->graph.values[value].view;
     if (value == b->graph.input)
-        ndp_own_fail(b, "its result is its first value: it computes nothing");
+        ndp_build_fail(b, "its result is its first value: it computes nothing");
     else if (b->values[value].dim != NDP_DIM_WHOLE)
-        ndp_own_fail(b, "its result is cut by tensor parallelism; end it with ndp_build_linear");
+        ndp_build_fail(b, "its result is cut by tensor parallelism; end it with ndp_build_linear");
     else if (v->cols != b->f->hidden)
-        ndp_own_fail(b, "its result has %lld columns, and the embedding has %d", (long long)v->cols, b->f->hidden);
+        ndp_build_fail(b, "its result has %lld columns, and the embedding has %d", (long long)v->cols, b->f->hidden);
     return value;
 }
 
@@ -373,7 +262,7 @@ static void make_room(ndp_model_builder *b) {
     keep(b, ndp_array_reserve(&m->units, &b->unit_room, m->n_units + 1, sizeof *m->units));
     keep(b, ndp_array_reserve(&m->buffers, &b->buffer_room, m->n_buffers + UNIT_BUFFERS, sizeof *m->buffers));
     if (b->st == NDP_OK && m->n_units >= MOST_UNITS)
-        ndp_own_fail(b, "it has more than %d units", MOST_UNITS);
+        ndp_build_fail(b, "it has more than %d units", MOST_UNITS);
 }
 
 static void begin_graph(ndp_model_builder *b, const char *name) {
@@ -394,14 +283,14 @@ int ndp_build_unit(ndp_model_builder *b, int x, const char *format, ...) {
     ndp_model *m = b->m;
     bool first = m->n_units == 0;
     if (first && x != 0)
-        ndp_own_fail(b, "ndp_build_unit: the first unit begins with 0, not %d", x);
+        ndp_build_fail(b, "ndp_build_unit: the first unit begins with 0, not %d", x);
     else if (!first)
         end_unit(b, result_of(b, x));
     for (int u = 0; u < m->n_units && b->st == NDP_OK; u++)
         if (strcmp(m->units[u].name, name) == 0)
-            ndp_own_fail(b, "ndp_build_unit: there is a unit %s already", name);
+            ndp_build_fail(b, "ndp_build_unit: there is a unit %s already", name);
     if (b->st == NDP_OK && !is_name(name))
-        ndp_own_fail(b, "'%s' is no name of a unit: 1 to %d letters, digits, '.', '_', '-'", name, UNIT_NAME - 1);
+        ndp_build_fail(b, "'%s' is no name of a unit: 1 to %d letters, digits, '.', '_', '-'", name, UNIT_NAME - 1);
     make_room(b);
     if (b->st != NDP_OK)
         return 0;
@@ -439,8 +328,7 @@ static ndp_status settle(ndp_model_builder *b) {
     size_t units = (size_t)m->n_units * sizeof *m->units, buffers = (size_t)m->n_buffers * sizeof *m->buffers;
     ndp_unit *u = ndp_arena_alloc(&m->arena, units);
     ndp_buffer *of = ndp_arena_alloc(&m->arena, buffers);
-    if (!u || !of)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of %d units", m->n_units);
+    NDP_CHECK_MEMORY(u && of, "for the tables of %d units", m->n_units);
     memcpy(u, m->units, units);
     memcpy(of, m->buffers, buffers);
     free(m->units);
@@ -456,11 +344,11 @@ static ndp_status settle(ndp_model_builder *b) {
 static ndp_status finish(ndp_model_builder *b) {
     ndp_model *m = b->m;
     if (b->st == NDP_OK && !b->ended)
-        ndp_own_fail(b, "the model has no head: end it with ndp_build_head");
+        ndp_build_fail(b, "the model has no head: end it with ndp_build_head");
     if (b->st == NDP_OK)
         end_unit(b, NDP_NONE);
     if (b->st == NDP_OK && m->n_units < 3)
-        ndp_own_fail(b, "the model has %d units; it has an embedding, one block or more, and a head", m->n_units);
+        ndp_build_fail(b, "the model has %d units; it has an embedding, one block or more, and a head", m->n_units);
     if (b->st == NDP_OK && m->opts.window > 0 && b->f->layout.heads == 0)
         keep(b, NDP_FAIL(NDP_ENOTSUP, "%s: model.sliding_window is set, and the model has no attention", b->f->type));
     NDP_TRY(b->st);
@@ -479,7 +367,7 @@ ndp_status ndp_own_build(const ndp_own_facts *f, const ndp_model_opts *opts, ndp
     ndp_model_builder b = {.m = &m, .f = (ndp_own_facts *)(uintptr_t)m.facts};
     b.f->n_ropes = 0;
     b.f->hidden = 0, b.f->vocab = 0, b.f->layout = (ndp_layout_facts){0};
-    st = begin_inputs(&b);
+    st = ndp_own_begin_inputs(&b);
     if (st == NDP_OK) {
         f->of.build(f->facts, &b);
         st = finish(&b);

@@ -1,5 +1,5 @@
-/* Inside the model room: a model of a program's own while it is built. own_builder.c has units and tensors, own_ops.c
- * the ops. */
+/* Inside the model room: a model of a program's own while it is built. own_builder.c has units and tensors,
+ * own_inputs.c the inputs, own_ops.c the ops. */
 #ifndef NDP_MODEL_OWN_BUILDER_H
 #define NDP_MODEL_OWN_BUILDER_H
 
@@ -27,9 +27,6 @@ struct ndp_model_builder {
     bool ended;                     /* the head is written */
     ndp_status st;                  /* of the first error */
 };
-
-/* Keeps the first error: NDP_EINVAL, with the name of the architecture and of the unit. */
-__attribute__((format(printf, 2, 3))) void ndp_own_fail(ndp_model_builder *b, const char *format, ...);
 
 /* The unit that is written; NULL, and an error: there is none, or the last one has ended. */
 ndp_unit *ndp_own_unit(ndp_model_builder *b, const char *what);
@@ -62,6 +59,8 @@ typedef enum ndp_own_input {
     NDP_OWN_INPUTS
 } ndp_own_input;
 int ndp_own_data(ndp_model_builder *b, ndp_own_input input);
+/* Those that every model has (own_inputs.c). */
+ndp_status ndp_own_begin_inputs(ndp_model_builder *b);
 /* The table of angles with these numbers. */
 int ndp_own_angles(ndp_model_builder *b, double theta, int dim);
 

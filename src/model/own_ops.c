@@ -3,7 +3,6 @@
 #include "model/own_builder.h"
 
 #include "model/activations.h"
-#include "model/tensors.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,11 +14,11 @@ static bool take(ndp_model_builder *b, const char *what, const void *opts, void 
         return false;
     memset(own, 0, size);
     if (b->st == NDP_OK && !opts) {
-        ndp_own_fail(b, "%s: o is NULL", what);
+        ndp_build_fail(b, "%s: o is NULL", what);
     } else if (b->st == NDP_OK) {
         memcpy(&given, opts, sizeof given);
         if (given < 2 * sizeof(size_t))
-            ndp_own_fail(b, "%s: options of %zu bytes; set size to sizeof", what, given);
+            ndp_build_fail(b, "%s: options of %zu bytes; set size to sizeof", what, given);
     }
     if (b->st == NDP_OK)
         memcpy(own, opts, given < size ? given : size);
@@ -34,8 +33,8 @@ static const ndp_own_value *known(const ndp_model_builder *b, int value) { retur
 static int use_whole(ndp_model_builder *b, const char *what, int x) {
     int value = ndp_own_use(b, what, x);
     if (value != NDP_NONE && known(b, value)->dim != NDP_DIM_WHOLE) {
-        ndp_own_fail(b, "%s: tensor parallelism cuts the columns of its operand; ndp_build_linear makes them whole",
-                     what);
+        ndp_build_fail(b, "%s: tensor parallelism cuts the columns of its operand; ndp_build_linear makes them whole",
+                       what);
         return NDP_NONE;
     }
     return value;
@@ -55,11 +54,11 @@ int ndp_build_embedding(ndp_model_builder *b, const ndp_embedding_opts *opts) {
     if (!TAKE(opts, o) || !ndp_own_unit(b, __func__))
         return 0;
     if (b->m->n_units != 1 || b->graph.n_values > 0) {
-        ndp_own_fail(b, "%s: it begins the first unit", __func__);
+        ndp_build_fail(b, "%s: it begins the first unit", __func__);
         return 0;
     }
     if (o.rows > NDP_MAX_VOCAB)
-        ndp_own_fail(b, "%s: %lld rows; at most %d are supported", __func__, (long long)o.rows, NDP_MAX_VOCAB);
+        ndp_build_fail(b, "%s: %lld rows; at most %d are supported", __func__, (long long)o.rows, NDP_MAX_VOCAB);
     ndp_own_tensor(b, o.name, ".weight", ndp_segment_whole(NULL, 2, o.rows, o.columns, NDP_DIM_VOCAB, NDP_DIM_WHOLE),
                    &at);
     if (b->st != NDP_OK)
@@ -97,8 +96,8 @@ void ndp_build_head(ndp_model_builder *b, int x, const ndp_head_opts *opts) {
     if (value == NDP_NONE)
         return;
     if (!o.name && shape(b, value)->cols != b->f->hidden)
-        ndp_own_fail(b, "%s: %lld columns, and the table that it is tied to has %d", __func__,
-                     (long long)shape(b, value)->cols, b->f->hidden);
+        ndp_build_fail(b, "%s: %lld columns, and the table that it is tied to has %d", __func__,
+                       (long long)shape(b, value)->cols, b->f->hidden);
     ndp_place at = b->st == NDP_OK ? head_matrix(b, o.name, shape(b, value)->cols) : (ndp_place){0, NDP_NONE};
     if (b->st != NDP_OK)
         return;
@@ -159,7 +158,7 @@ int ndp_build_linear(ndp_model_builder *b, int x, const ndp_linear_opts *opts) {
     if (value == NDP_NONE)
         return 0;
     if (o.cut && known(b, value)->dim != NDP_DIM_WHOLE) {
-        ndp_own_fail(b, "%s: %.60s has a cut, and its operand is cut already", __func__, o.name ? o.name : "it");
+        ndp_build_fail(b, "%s: %.60s has a cut, and its operand is cut already", __func__, o.name ? o.name : "it");
         return 0;
     }
     ndp_dim dim = o.cut ? NDP_DIM_FFN : NDP_DIM_WHOLE;
@@ -174,7 +173,7 @@ int ndp_build_gated(ndp_model_builder *b, int x, const ndp_gated_opts *opts) {
         return 0;
     const ndp_activation kind[] = {[NDP_GATED_SILU] = NDP_SILU, [NDP_GATED_GELU] = NDP_GELU_TANH};
     if ((unsigned)o.activation >= NDP_COUNT(kind)) {
-        ndp_own_fail(b, "%s: there is no activation %d", __func__, (int)o.activation);
+        ndp_build_fail(b, "%s: there is no activation %d", __func__, (int)o.activation);
         return 0;
     }
     const own_product p = {{o.gate ? o.gate : "gate", o.up ? o.up : "up"},
@@ -196,18 +195,19 @@ static bool check_attention(ndp_model_builder *b, const ndp_attention_opts *o) {
     const ndp_layout_facts *l = &b->f->layout;
     if (o->heads < 1 || o->kv_heads < 1 || o->heads % o->kv_heads != 0 || o->head_dim < 1 || o->heads > 1 << 16 ||
         o->head_dim > 1 << 16)
-        ndp_own_fail(b, "ndp_build_attention: %d heads of %d columns, and %d kv heads", o->heads, o->head_dim,
-                     o->kv_heads);
+        ndp_build_fail(b, "ndp_build_attention: %d heads of %d columns, and %d kv heads", o->heads, o->head_dim,
+                       o->kv_heads);
     else if (l->heads && (l->heads != o->heads || l->kv_heads != o->kv_heads))
-        ndp_own_fail(b,
-                     "ndp_build_attention: %d heads (%d kv), where attention before has %d (%d kv); all of a model "
-                     "has the same",
-                     o->heads, o->kv_heads, l->heads, l->kv_heads);
+        ndp_build_fail(b,
+                       "ndp_build_attention: %d heads (%d kv), where attention before has %d (%d kv); all of a model "
+                       "has the same",
+                       o->heads, o->kv_heads, l->heads, l->kv_heads);
     else if (o->window < 0 || !(o->scale >= 0) || !(o->rope_theta >= 0))
-        ndp_own_fail(b, "ndp_build_attention: window %d, scale %g, rope_theta %g", o->window, o->scale, o->rope_theta);
+        ndp_build_fail(b, "ndp_build_attention: window %d, scale %g, rope_theta %g", o->window, o->scale,
+                       o->rope_theta);
     else if (o->rope_theta > 0 && (o->rotary_dim < 2 || o->rotary_dim > o->head_dim || o->rotary_dim % 2))
-        ndp_own_fail(b, "ndp_build_attention: %d columns of a head's %d turn; an even number does", o->rotary_dim,
-                     o->head_dim);
+        ndp_build_fail(b, "ndp_build_attention: %d columns of a head's %d turn; an even number does", o->rotary_dim,
+                       o->head_dim);
     return b->st == NDP_OK;
 }
 
@@ -268,8 +268,8 @@ int ndp_build_norm(ndp_model_builder *b, int x, const ndp_norm_opts *opts) {
         return 0;
     bool layer = o.kind == NDP_NORM_LAYER;
     if ((!layer && (o.kind != NDP_NORM_RMS || o.bias)) || !(o.eps >= 0))
-        ndp_own_fail(b, "%s: %.60s is of kind %d with eps %g; an RMS norm has no bias", __func__,
-                     o.name ? o.name : "it", (int)o.kind, o.eps);
+        ndp_build_fail(b, "%s: %.60s is of kind %d with eps %g; an RMS norm has no bias", __func__,
+                       o.name ? o.name : "it", (int)o.kind, o.eps);
     ndp_segment s = ndp_segment_whole(NULL, 1, 1, shape(b, value)->cols, NDP_DIM_WHOLE, NDP_DIM_WHOLE);
     s.coded = true;
     ndp_own_tensor(b, o.name, ".weight", s, &w);
@@ -312,8 +312,8 @@ int ndp_build_add(ndp_model_builder *b, int x, int y) {
     const ndp_own_value *v = known(b, ins[0]), *w = known(b, ins[1]);
     int64_t n = shape(b, ins[0])->cols, k = shape(b, ins[1])->cols;
     if (n != k || v->dim != w->dim || v->grain != w->grain) {
-        ndp_own_fail(b, "%s: %lld columns%s and %lld%s; both have as many, cut alike", __func__, (long long)n,
-                     v->dim ? ", cut," : "", (long long)k, w->dim ? ", cut" : "");
+        ndp_build_fail(b, "%s: %lld columns%s and %lld%s; both have as many, cut alike", __func__, (long long)n,
+                       v->dim ? ", cut," : "", (long long)k, w->dim ? ", cut" : "");
         return 0;
     }
     return number_like(b, ndp_graph_op1(&b->graph, &ndp_op_add, NULL, "sum", ins, 2), ins[0]);
@@ -326,10 +326,10 @@ int ndp_build_scale(ndp_model_builder *b, int x, double factor) {
     if (value == NDP_NONE)
         return 0;
     if (read || value == b->graph.input || known(b, value)->dim == NDP_DIM_HEADS) {
-        ndp_own_fail(b, "%s: %s; scale what a product made of it", __func__,
-                     read                      ? "another op reads its operand, which it changes"
-                     : value == b->graph.input ? "its operand is the unit's first value, which it would change"
-                                               : "its operand is attention's result, which it would change");
+        ndp_build_fail(b, "%s: %s; scale what a product made of it", __func__,
+                       read                      ? "another op reads its operand, which it changes"
+                       : value == b->graph.input ? "its operand is the unit's first value, which it would change"
+                                                 : "its operand is attention's result, which it would change");
         return 0;
     }
     b->values[value].changed = true;

@@ -276,7 +276,7 @@ static ndp_status need_buffer(ndp_model *m, ndp_unit *u, int slot) {
     b->segments.items = ndp_arena_alloc(&m->arena, NDP_MOST_SEGMENTS * sizeof(ndp_segment));
     b->segments.packing = slot == KEPT ? m->opts.base : NDP_PACKING_NONE;
     u->buffers[slot] = m->n_buffers++;
-    return b->name && b->segments.items ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the model's tables");
+    return NDP_MEMORY(b->name && b->segments.items, "for the model's tables");
 }
 
 ndp_status ndp_unit_append(ndp_model *m, ndp_unit *u, int slot, const ndp_segment *s, ndp_place *at) {
@@ -357,8 +357,7 @@ static ndp_status make_unit(const ndp_facts *f, ndp_model *m, int i, ndp_unit_pl
         name = ndp_arena_format(&m->arena, "layers.%d", i - 1);
         prefix = ndp_arena_format(&m->arena, "%s.%d.", f->names->layers, i - 1);
     }
-    if (!name || !prefix)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of %d layers", f->layers);
+    NDP_CHECK_MEMORY(name && prefix, "for the tables of %d layers", f->layers);
     *u = (ndp_unit){.name = name};
     for (int s = 0; s < NDP_SLOTS; s++)
         u->buffers[s] = NDP_NONE;
@@ -382,8 +381,7 @@ ndp_status ndp_tables_make(const ndp_facts *f, ndp_model *m, ndp_unit_places *ou
     size_t units = (size_t)f->layers + 2;
     m->units = ndp_arena_alloc(&m->arena, units * sizeof *m->units);
     m->buffers = ndp_arena_alloc(&m->arena, units * SLOTS * sizeof *m->buffers);
-    if (!m->units || !m->buffers)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of %d layers", f->layers);
+    NDP_CHECK_MEMORY(m->units && m->buffers, "for the tables of %d layers", f->layers);
     memset(out->made, 0, sizeof out->made);
     for (m->n_units = 0; m->n_units < (int)units; m->n_units++)
         NDP_TRY(make_unit(f, m, m->n_units, out));

@@ -13,8 +13,7 @@ static ndp_status backward_by(ndp_bwd *b, const ndp_op *op) {
 static ndp_status gelu_backward(ndp_bwd *b) { return backward_by(b, &ndp_op_gelu_bwd); }
 
 const ndp_op ndp_op_gelu = {
-    .id = NDP_OP_gelu,
-    .name = "gelu",
+    NDP_NAMED(gelu),
     .n_in = 1,
     .n_out = 1,
     .rows = NDP_ROWS_ALIKE,
@@ -25,8 +24,7 @@ const ndp_op ndp_op_gelu = {
 };
 
 const ndp_op ndp_op_gelu_bwd = {
-    .id = NDP_OP_gelu_bwd,
-    .name = "gelu_bwd",
+    NDP_NAMED(gelu_bwd),
     .n_in = 2,
     .n_out = 1,
     .rows = NDP_ROWS_ALIKE,
@@ -58,19 +56,13 @@ static ndp_status gate_bwd_shape(ndp_op_call *c) {
 #define GATE(op, per, bwd_per)                                                                                         \
     static ndp_status op##_backward(ndp_bwd *b) { return backward_by(b, &ndp_op_##op##_bwd); }                         \
     const ndp_op ndp_op_##op = {                                                                                       \
-        .id = NDP_OP_##op,                                                                                             \
-        .name = #op,                                                                                                   \
-        .n_in = 1,                                                                                                     \
-        .n_out = 1,                                                                                                    \
-        .rows = NDP_ROWS_ALIKE,                                                                                        \
-        .shape = gate_shape,                                                                                           \
-        .backward = op##_backward,                                                                                     \
-        .flops = (per) / 2.0,                                                                                          \
-        NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tf")}, .out = {NDP_IS(RESULT, 0, "tf")}}),                               \
+        NDP_NAMED(op),        .n_in = 1,                                                                               \
+        .n_out = 1,           .rows = NDP_ROWS_ALIKE,                                                                  \
+        .shape = gate_shape,  .backward = op##_backward,                                                               \
+        .flops = (per) / 2.0, NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tf")}, .out = {NDP_IS(RESULT, 0, "tf")}}),         \
     };                                                                                                                 \
     const ndp_op ndp_op_##op##_bwd = {                                                                                 \
-        .id = NDP_OP_##op##_bwd,                                                                                       \
-        .name = #op "_bwd",                                                                                            \
+        NDP_NAMED(op##_bwd),                                                                                           \
         .n_in = 2,                                                                                                     \
         .n_out = 1,                                                                                                    \
         .rows = NDP_ROWS_ALIKE,                                                                                        \
@@ -89,8 +81,7 @@ GATE(swiglu, 22, 28)
 static ndp_status clipped_backward(ndp_bwd *b) { return backward_by(b, &ndp_op_swiglu_clipped_bwd); }
 
 const ndp_op ndp_op_swiglu_clipped = {
-    .id = NDP_OP_swiglu_clipped,
-    .name = "swiglu_clipped",
+    NDP_NAMED(swiglu_clipped),
     .n_in = 1,
     .n_out = 1,
     .rows = NDP_ROWS_ALIKE,
@@ -102,8 +93,7 @@ const ndp_op ndp_op_swiglu_clipped = {
 };
 
 const ndp_op ndp_op_swiglu_clipped_bwd = {
-    .id = NDP_OP_swiglu_clipped_bwd,
-    .name = "swiglu_clipped_bwd",
+    NDP_NAMED(swiglu_clipped_bwd),
     .n_in = 2,
     .n_out = 1,
     .rows = NDP_ROWS_ALIKE,

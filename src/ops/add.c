@@ -8,8 +8,7 @@ static ndp_status backward(ndp_bwd *b) {
 }
 
 const ndp_op ndp_op_add = {
-    .id = NDP_OP_add,
-    .name = "add",
+    NDP_NAMED(add),
     .n_in = 2,
     .n_out = 1,
     .rows = NDP_ROWS_ALIKE,
@@ -36,8 +35,7 @@ static ndp_status bias_backward(ndp_bwd *b) {
 }
 
 const ndp_op ndp_op_add_bias = {
-    .id = NDP_OP_add_bias,
-    .name = "add_bias",
+    NDP_NAMED(add_bias),
     .n_in = 2,
     .n_out = 1,
     .in_place = true,
@@ -76,8 +74,7 @@ static void columns_cost(const ndp_op_call *c, double *flops, double *bytes) {
 }
 
 const ndp_op ndp_op_add_columns = {
-    .id = NDP_OP_add_columns,
-    .name = "add_columns",
+    NDP_NAMED(add_columns),
     .n_in = 2,
     .n_out = 1,
     .in_place = true,

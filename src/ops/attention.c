@@ -129,8 +129,7 @@ static void attention_bwd_cost(const ndp_op_call *c, double *flops, double *byte
 }
 
 const ndp_op ndp_op_attention = {
-    .id = NDP_OP_attention,
-    .name = "attention",
+    NDP_NAMED(attention),
     .n_in = 7,
     .n_out = 2,
     .optional_in = 1u << SINK,
@@ -146,8 +145,7 @@ const ndp_op ndp_op_attention = {
 };
 
 const ndp_op ndp_op_attention_bwd = {
-    .id = NDP_OP_attention_bwd,
-    .name = "attention_bwd",
+    NDP_NAMED(attention_bwd),
     .n_in = 9,
     .n_out = 3,
     .rows = NDP_ROWS_MIXED,
@@ -183,8 +181,7 @@ static void dsink_cost(const ndp_op_call *c, double *flops, double *bytes) {
 }
 
 const ndp_op ndp_op_attention_dsink = {
-    .id = NDP_OP_attention_dsink,
-    .name = "attention_dsink",
+    NDP_NAMED(attention_dsink),
     .n_in = 4,
     .n_out = 1,
     .rows = NDP_ROWS_SUMMED,

@@ -16,8 +16,7 @@ static ndp_status shape(ndp_op_call *c) {
 }
 
 const ndp_op ndp_op_attention_merge = {
-    .id = NDP_OP_attention_merge,
-    .name = "attention_merge",
+    NDP_NAMED(attention_merge),
     .n_in = 4,
     .n_out = 2,
     .in_place = true,

@@ -38,8 +38,7 @@ static ndp_status backward(ndp_bwd *b) {
 }
 
 const ndp_op ndp_op_causal_conv = {
-    .id = NDP_OP_causal_conv,
-    .name = "causal_conv",
+    NDP_NAMED(causal_conv),
     .n_in = 3,
     .n_out = 1,
     .rows = NDP_ROWS_MIXED,
@@ -56,8 +55,7 @@ static ndp_status dx_shape(ndp_op_call *c) {
 }
 
 const ndp_op ndp_op_causal_conv_dx = {
-    .id = NDP_OP_causal_conv_dx,
-    .name = "causal_conv_dx",
+    NDP_NAMED(causal_conv_dx),
     .n_in = 4,
     .n_out = 1,
     .optional_in = 1u << 3,
@@ -86,8 +84,7 @@ static void dw_cost(const ndp_op_call *c, double *flops, double *bytes) {
 }
 
 const ndp_op ndp_op_causal_conv_dw = {
-    .id = NDP_OP_causal_conv_dw,
-    .name = "causal_conv_dw",
+    NDP_NAMED(causal_conv_dw),
     .n_in = 3,
     .n_out = 1,
     .rows = NDP_ROWS_MIXED,

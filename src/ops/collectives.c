@@ -93,17 +93,11 @@ enum { MESSAGE = NDP_READS_peer | NDP_READS_tag, SUMMED = NDP_READS_wide_grad | 
 
 #define COLLECTIVE(op, what, rows_rule, shape_rule, rule, changed, attrs)                                              \
     const ndp_op ndp_op_##op = {                                                                                       \
-        .id = NDP_OP_##op,                                                                                             \
-        .name = #op,                                                                                                   \
-        .n_in = 1,                                                                                                     \
-        .n_out = 1,                                                                                                    \
-        .in_place = changed,                                                                                           \
-        .rows = rows_rule,                                                                                             \
-        .shape = shape_rule,                                                                                           \
-        .backward = rule,                                                                                              \
-        .cost = cost,                                                                                                  \
-        .collective = what,                                                                                            \
-        .reads = NDP_READS_group | NDP_READS_ranks | (attrs),                                                          \
+        NDP_NAMED(op),      .n_in = 1,                                                                                 \
+        .n_out = 1,         .in_place = changed,                                                                       \
+        .rows = rows_rule,  .shape = shape_rule,                                                                       \
+        .backward = rule,   .cost = cost,                                                                              \
+        .collective = what, .reads = NDP_READS_group | NDP_READS_ranks | (attrs),                                      \
     };
 
 COLLECTIVE(all_gather, NDP_ALL_GATHER, NDP_ROWS_MIXED, gather_shape, gather_backward, false, SUMMED)
@@ -125,8 +119,7 @@ static ndp_status given_shape(ndp_op_call *c) {
 static ndp_status given_backward(ndp_bwd *b) { return b->wants(b, 0) ? b->pass_grad(b, 0, b->in[1]) : NDP_OK; }
 
 const ndp_op ndp_op_given_gradient = {
-    .id = NDP_OP_given_gradient,
-    .name = "given_gradient",
+    NDP_NAMED(given_gradient),
     .n_in = 2,
     .n_out = 0,
     .rows = NDP_ROWS_ALIKE,

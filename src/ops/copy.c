@@ -17,8 +17,7 @@ static ndp_status shape(ndp_op_call *c) {
 static ndp_status backward(ndp_bwd *b) { return ndp_pass_grad(b, 0); }
 
 const ndp_op ndp_op_copy = {
-    .id = NDP_OP_copy,
-    .name = "copy",
+    NDP_NAMED(copy),
     .n_in = 2,
     .n_out = 1,
     .optional_in = 1u << 1,

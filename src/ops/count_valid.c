@@ -9,13 +9,7 @@ static ndp_status count_shape(ndp_op_call *c) {
 }
 
 const ndp_op ndp_op_count_valid = {
-    .id = NDP_OP_count_valid,
-    .name = "count_valid",
-    .n_in = 1,
-    .n_out = 1,
-    .rows = NDP_ROWS_SUMMED,
-    .shape = count_shape,
-    .flops = 1,
+    NDP_NAMED(count_valid),  .n_in = 1, .n_out = 1, .rows = NDP_ROWS_SUMMED, .shape = count_shape, .flops = 1,
     .reads = NDP_READS_mask,
 };
 
@@ -28,11 +22,5 @@ static ndp_status scale_shape(ndp_op_call *c) {
 }
 
 const ndp_op ndp_op_loss_scale = {
-    .id = NDP_OP_loss_scale,
-    .name = "loss_scale",
-    .n_in = 1,
-    .n_out = 1,
-    .rows = NDP_ROWS_ALIKE,
-    .shape = scale_shape,
-    .flops = 1,
+    NDP_NAMED(loss_scale), .n_in = 1, .n_out = 1, .rows = NDP_ROWS_ALIKE, .shape = scale_shape, .flops = 1,
 };

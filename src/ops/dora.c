@@ -25,8 +25,7 @@ static void squares_cost(const ndp_op_call *c, double *flops, double *bytes) {
 }
 
 const ndp_op ndp_op_dora_squares = {
-    .id = NDP_OP_dora_squares,
-    .name = "dora_squares",
+    NDP_NAMED(dora_squares),
     .n_in = 3,
     .n_out = 1,
     .constant = true,
@@ -66,8 +65,7 @@ static ndp_status backward(ndp_bwd *b) {
 }
 
 const ndp_op ndp_op_dora = {
-    .id = NDP_OP_dora,
-    .name = "dora",
+    NDP_NAMED(dora),
     .n_in = 3,
     .n_out = 1,
     .rows = NDP_ROWS_ALIKE,
@@ -96,8 +94,7 @@ static void dm_cost(const ndp_op_call *c, double *flops, double *bytes) {
 }
 
 const ndp_op ndp_op_dora_dm = {
-    .id = NDP_OP_dora_dm,
-    .name = "dora_dm",
+    NDP_NAMED(dora_dm),
     .n_in = 3,
     .n_out = 1,
     .rows = NDP_ROWS_SUMMED,

@@ -22,8 +22,7 @@ static ndp_status backward(ndp_bwd *b) {
 
 /* flops: ten rounds of about a dozen integer operations for four elements. */
 const ndp_op ndp_op_dropout = {
-    .id = NDP_OP_dropout,
-    .name = "dropout",
+    NDP_NAMED(dropout),
     .n_in = 3,
     .n_out = 1,
     .rows = NDP_ROWS_ALIKE,

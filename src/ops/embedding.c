@@ -21,8 +21,7 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
 }
 
 const ndp_op ndp_op_embedding = {
-    .id = NDP_OP_embedding,
-    .name = "embedding",
+    NDP_NAMED(embedding),
     .n_in = 2,
     .n_out = 1,
     .rows = NDP_ROWS_ALIKE,
@@ -48,8 +47,7 @@ static void dw_cost(const ndp_op_call *c, double *flops, double *bytes) {
 }
 
 const ndp_op ndp_op_embedding_dw = {
-    .id = NDP_OP_embedding_dw,
-    .name = "embedding_dw",
+    NDP_NAMED(embedding_dw),
     .n_in = 2,
     .n_out = 1,
     .rows = NDP_ROWS_SUMMED,

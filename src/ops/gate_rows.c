@@ -34,8 +34,7 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
 }
 
 const ndp_op ndp_op_gate_rows = {
-    .id = NDP_OP_gate_rows,
-    .name = "gate_rows",
+    NDP_NAMED(gate_rows),
     .n_in = 2,
     .n_out = 1,
     .rows = NDP_ROWS_ALIKE,
@@ -60,8 +59,7 @@ static void dg_cost(const ndp_op_call *c, double *flops, double *bytes) {
 }
 
 const ndp_op ndp_op_gate_rows_dg = {
-    .id = NDP_OP_gate_rows_dg,
-    .name = "gate_rows_dg",
+    NDP_NAMED(gate_rows_dg),
     .n_in = 3,
     .n_out = 1,
     .rows = NDP_ROWS_ALIKE,

@@ -50,8 +50,7 @@ static void merge_cost(const ndp_op_call *c, double *flops, double *bytes) {
 }
 
 const ndp_op ndp_op_heads_split = {
-    .id = NDP_OP_heads_split,
-    .name = "heads_split",
+    NDP_NAMED(heads_split),
     .n_in = 1,
     .n_out = 1,
     .rows = NDP_ROWS_MIXED,
@@ -63,8 +62,7 @@ const ndp_op ndp_op_heads_split = {
 };
 
 const ndp_op ndp_op_heads_merge = {
-    .id = NDP_OP_heads_merge,
-    .name = "heads_merge",
+    NDP_NAMED(heads_merge),
     .n_in = 1,
     .n_out = 1,
     .rows = NDP_ROWS_MIXED,

@@ -18,8 +18,7 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
 }
 
 const ndp_op ndp_op_kv_append = {
-    .id = NDP_OP_kv_append,
-    .name = "kv_append",
+    NDP_NAMED(kv_append),
     .n_in = 3,
     .n_out = 1,
     .in_place = true,

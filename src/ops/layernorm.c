@@ -26,8 +26,7 @@ static ndp_status backward(ndp_bwd *b) {
 }
 
 const ndp_op ndp_op_layernorm = {
-    .id = NDP_OP_layernorm,
-    .name = "layernorm",
+    NDP_NAMED(layernorm),
     .n_in = 3,
     .n_out = 2,
     .optional_in = 1u << 2,
@@ -51,8 +50,7 @@ static ndp_status dx_shape(ndp_op_call *c) {
 }
 
 const ndp_op ndp_op_layernorm_dx = {
-    .id = NDP_OP_layernorm_dx,
-    .name = "layernorm_dx",
+    NDP_NAMED(layernorm_dx),
     .n_in = 5,
     .n_out = 1,
     .optional_in = 1u << 4,
@@ -75,8 +73,7 @@ static ndp_status dw_shape(ndp_op_call *c) {
 }
 
 const ndp_op ndp_op_layernorm_dw = {
-    .id = NDP_OP_layernorm_dw,
-    .name = "layernorm_dw",
+    NDP_NAMED(layernorm_dw),
     .n_in = 3,
     .n_out = 1,
     .rows = NDP_ROWS_SUMMED,

@@ -26,8 +26,7 @@ static ndp_status backward(ndp_bwd *b) {
 }
 
 const ndp_op ndp_op_linear = {
-    .id = NDP_OP_linear,
-    .name = "linear",
+    NDP_NAMED(linear),
     .n_in = 3,
     .n_out = 1,
     .optional_in = 1u << 2,
@@ -57,8 +56,7 @@ static ndp_status dx_shape(ndp_op_call *c) {
 }
 
 const ndp_op ndp_op_linear_dx = {
-    .id = NDP_OP_linear_dx,
-    .name = "linear_dx",
+    NDP_NAMED(linear_dx),
     .n_in = 3,
     .n_out = 1,
     .optional_in = 1u << 2,
@@ -83,8 +81,7 @@ static ndp_status dw_shape(ndp_op_call *c) {
 }
 
 const ndp_op ndp_op_linear_dw = {
-    .id = NDP_OP_linear_dw,
-    .name = "linear_dw",
+    NDP_NAMED(linear_dw),
     .n_in = 2,
     .n_out = 1,
     .rows = NDP_ROWS_SUMMED,
@@ -104,8 +101,7 @@ static ndp_status db_shape(ndp_op_call *c) {
 }
 
 const ndp_op ndp_op_linear_db = {
-    .id = NDP_OP_linear_db,
-    .name = "linear_db",
+    NDP_NAMED(linear_db),
     .n_in = 1,
     .n_out = 1,
     .rows = NDP_ROWS_SUMMED,

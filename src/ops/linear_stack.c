@@ -44,8 +44,7 @@ static ndp_status backward(ndp_bwd *b) {
 }
 
 const ndp_op ndp_op_linear_stack = {
-    .id = NDP_OP_linear_stack,
-    .name = "linear_stack",
+    NDP_NAMED(linear_stack),
     .n_in = 3,
     .n_out = 1,
     .rows = NDP_ROWS_MIXED,
@@ -70,8 +69,7 @@ static ndp_status dx_shape(ndp_op_call *c) {
 }
 
 const ndp_op ndp_op_linear_stack_dx = {
-    .id = NDP_OP_linear_stack_dx,
-    .name = "linear_stack_dx",
+    NDP_NAMED(linear_stack_dx),
     .n_in = 4,
     .n_out = 1,
     .optional_in = 1u << 3,
@@ -96,8 +94,7 @@ static ndp_status dw_shape(ndp_op_call *c) {
 }
 
 const ndp_op ndp_op_linear_stack_dw = {
-    .id = NDP_OP_linear_stack_dw,
-    .name = "linear_stack_dw",
+    NDP_NAMED(linear_stack_dw),
     .n_in = 3,
     .n_out = 1,
     .rows = NDP_ROWS_SUMMED,
@@ -131,8 +128,7 @@ static ndp_status bias_backward(ndp_bwd *b) {
 }
 
 const ndp_op ndp_op_stack_bias = {
-    .id = NDP_OP_stack_bias,
-    .name = "stack_bias",
+    NDP_NAMED(stack_bias),
     .n_in = 3,
     .n_out = 1,
     .in_place = true,
@@ -154,8 +150,7 @@ static ndp_status db_shape(ndp_op_call *c) {
 }
 
 const ndp_op ndp_op_stack_bias_db = {
-    .id = NDP_OP_stack_bias_db,
-    .name = "stack_bias_db",
+    NDP_NAMED(stack_bias_db),
     .n_in = 2,
     .n_out = 1,
     .rows = NDP_ROWS_SUMMED,

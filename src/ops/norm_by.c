@@ -24,8 +24,7 @@ static ndp_status squares_backward(ndp_bwd *b) {
 }
 
 const ndp_op ndp_op_mean_squares = {
-    .id = NDP_OP_mean_squares,
-    .name = "mean_squares",
+    NDP_NAMED(mean_squares),
     .n_in = 1,
     .n_out = 1,
     .rows = NDP_ROWS_ALIKE,
@@ -56,8 +55,7 @@ static void squares_dx_cost(const ndp_op_call *c, double *flops, double *bytes) 
 }
 
 const ndp_op ndp_op_mean_squares_dx = {
-    .id = NDP_OP_mean_squares_dx,
-    .name = "mean_squares_dx",
+    NDP_NAMED(mean_squares_dx),
     .n_in = 3,
     .n_out = 1,
     .optional_in = 1u << 2,
@@ -92,8 +90,7 @@ static ndp_status backward(ndp_bwd *b) {
 }
 
 const ndp_op ndp_op_norm_by = {
-    .id = NDP_OP_norm_by,
-    .name = "norm_by",
+    NDP_NAMED(norm_by),
     .n_in = 3,
     .n_out = 2,
     .rows = NDP_ROWS_ALIKE,
@@ -119,8 +116,7 @@ static ndp_status dx_shape(ndp_op_call *c) {
 }
 
 const ndp_op ndp_op_norm_by_dx = {
-    .id = NDP_OP_norm_by_dx,
-    .name = "norm_by_dx",
+    NDP_NAMED(norm_by_dx),
     .n_in = 4,
     .n_out = 2,
     .rows = NDP_ROWS_ALIKE,

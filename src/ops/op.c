@@ -21,6 +21,12 @@ ndp_op_attr ndp_op_attr_of(const ndp_op *op, const ndp_op_attr *attr) {
     return own;
 }
 
+bool ndp_op_attrs_equal(const ndp_op_attr *a, const ndp_op_attr *b) {
+#define SAME(type, name) &&a->name == b->name
+    return a->accumulate == b->accumulate NDP_OP_ATTRS(SAME);
+#undef SAME
+}
+
 void ndp_op_cost(const ndp_op_call *c, double *flops, double *bytes) {
     *flops = c->op->flops * ndp_elements(&c->in[0]);
     *bytes = 0;

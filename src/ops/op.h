@@ -571,8 +571,12 @@ struct ndp_op {
     const struct ndp_op_flow *flow; /* ops/flow.h; NULL: no unit has it */
 };
 
+/* The first members of an op: its number and its name. */
+#define NDP_NAMED(op) .id = NDP_OP_##op, .name = #op
+
 /* Those of `attr` that the op reads; the others are 0. */
 ndp_op_attr ndp_op_attr_of(const ndp_op *op, const ndp_op_attr *attr);
+bool ndp_op_attrs_equal(const ndp_op_attr *a, const ndp_op_attr *b);
 
 /* Floating point operations of a call, and bytes read and written. */
 void ndp_op_cost(const ndp_op_call *shapes, double *flops, double *bytes);

@@ -28,8 +28,7 @@ static ndp_status sums_shape(ndp_op_call *c) {
 }
 
 const ndp_op ndp_op_document_sums = {
-    .id = NDP_OP_document_sums,
-    .name = "document_sums",
+    NDP_NAMED(document_sums),
     .n_in = 2,
     .n_out = 1,
     .rows = NDP_ROWS_MIXED,
@@ -53,8 +52,7 @@ static ndp_status loss_shape(ndp_op_call *c) {
 }
 
 const ndp_op ndp_op_pair_loss = {
-    .id = NDP_OP_pair_loss,
-    .name = "pair_loss",
+    NDP_NAMED(pair_loss),
     .n_in = 2,
     .n_out = 2,
     .optional_in = 1 << 1,
@@ -86,8 +84,7 @@ static ndp_status rows_shape(ndp_op_call *c) {
 }
 
 const ndp_op ndp_op_pair_rows = {
-    .id = NDP_OP_pair_rows,
-    .name = "pair_rows",
+    NDP_NAMED(pair_rows),
     .n_in = NDP_PAIR_ROWS_OPERANDS,
     .n_out = 2,
     .rows = NDP_ROWS_MIXED,

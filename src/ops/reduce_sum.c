@@ -14,8 +14,7 @@ static ndp_status shape(ndp_op_call *c) {
 }
 
 const ndp_op ndp_op_reduce_sum = {
-    .id = NDP_OP_reduce_sum,
-    .name = "reduce_sum",
+    NDP_NAMED(reduce_sum),
     .n_in = 2,
     .optional_in = 2,
     .n_out = 1,

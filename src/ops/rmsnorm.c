@@ -21,8 +21,7 @@ static ndp_status backward(ndp_bwd *b) {
 }
 
 const ndp_op ndp_op_rmsnorm = {
-    .id = NDP_OP_rmsnorm,
-    .name = "rmsnorm",
+    NDP_NAMED(rmsnorm),
     .n_in = 2,
     .n_out = 2,
     .rows = NDP_ROWS_ALIKE,
@@ -45,8 +44,7 @@ static ndp_status dx_shape(ndp_op_call *c) {
 }
 
 const ndp_op ndp_op_rmsnorm_dx = {
-    .id = NDP_OP_rmsnorm_dx,
-    .name = "rmsnorm_dx",
+    NDP_NAMED(rmsnorm_dx),
     .n_in = 5,
     .n_out = 1,
     .optional_in = 1u << 4,
@@ -71,8 +69,7 @@ static ndp_status dw_shape(ndp_op_call *c) {
 }
 
 const ndp_op ndp_op_rmsnorm_dw = {
-    .id = NDP_OP_rmsnorm_dw,
-    .name = "rmsnorm_dw",
+    NDP_NAMED(rmsnorm_dw),
     .n_in = 3,
     .n_out = 1,
     .rows = NDP_ROWS_SUMMED,
@@ -120,8 +117,7 @@ static ndp_status add_backward(ndp_bwd *b) {
 }
 
 const ndp_op ndp_op_add_rmsnorm = {
-    .id = NDP_OP_add_rmsnorm,
-    .name = "add_rmsnorm",
+    NDP_NAMED(add_rmsnorm),
     .n_in = 3,
     .n_out = 3,
     .rows = NDP_ROWS_ALIKE,

@@ -37,8 +37,7 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
 }
 
 const ndp_op ndp_op_rope = {
-    .id = NDP_OP_rope,
-    .name = "rope",
+    NDP_NAMED(rope),
     .n_in = 3,
     .n_out = 1,
     .in_place = true,

@@ -17,13 +17,8 @@ static ndp_status loss_shape(ndp_op_call *c) {
 }
 
 const ndp_op ndp_op_row_loss = {
-    .id = NDP_OP_row_loss,
-    .name = "row_loss",
-    .n_in = 4,
-    .n_out = 3,
-    .rows = NDP_ROWS_SUMMED,
-    .shape = loss_shape,
-    .reads = NDP_READS_vocab | NDP_READS_cap | NDP_READS_train,
+    NDP_NAMED(row_loss),     .n_in = 4,           .n_out = 3,
+    .rows = NDP_ROWS_SUMMED, .shape = loss_shape, .reads = NDP_READS_vocab | NDP_READS_cap | NDP_READS_train,
 };
 
 /* row_slopes ----------------------------------------------------------------------------------------------------- */
@@ -54,8 +49,7 @@ static void slopes_cost(const ndp_op_call *c, double *flops, double *bytes) {
 }
 
 const ndp_op ndp_op_row_slopes = {
-    .id = NDP_OP_row_slopes,
-    .name = "row_slopes",
+    NDP_NAMED(row_slopes),
     .n_in = 4,
     .n_out = 2,
     .optional_in = 1u << 1,

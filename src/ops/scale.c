@@ -7,8 +7,7 @@ static ndp_status scale_backward(ndp_bwd *b) {
 }
 
 const ndp_op ndp_op_scale = {
-    .id = NDP_OP_scale,
-    .name = "scale",
+    NDP_NAMED(scale),
     .n_in = 1,
     .n_out = 1,
     .in_place = true,
@@ -22,8 +21,7 @@ const ndp_op ndp_op_scale = {
 
 /* Of logits that nothing is trained on: xent caps its own. */
 const ndp_op ndp_op_cap = {
-    .id = NDP_OP_cap,
-    .name = "cap",
+    NDP_NAMED(cap),
     .n_in = 1,
     .n_out = 1,
     .in_place = true,
@@ -35,8 +33,7 @@ const ndp_op ndp_op_cap = {
 };
 
 const ndp_op ndp_op_zero = {
-    .id = NDP_OP_zero,
-    .name = "zero",
+    NDP_NAMED(zero),
     .n_in = 1,
     .n_out = 1,
     .in_place = true,

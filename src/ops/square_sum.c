@@ -14,14 +14,8 @@ static ndp_status sum_shape(ndp_op_call *c) {
 }
 
 const ndp_op ndp_op_square_sum = {
-    .id = NDP_OP_square_sum,
-    .name = "square_sum",
-    .n_in = 2,
-    .n_out = 1,
-    .optional_in = 2,
-    .rows = NDP_ROWS_MIXED,
-    .shape = sum_shape,
-    .flops = 2,
+    NDP_NAMED(square_sum),  .n_in = 2,          .n_out = 1, .optional_in = 2,
+    .rows = NDP_ROWS_MIXED, .shape = sum_shape, .flops = 2,
 };
 
 static ndp_status clip_shape(ndp_op_call *c) {
@@ -36,13 +30,6 @@ static ndp_status clip_shape(ndp_op_call *c) {
 }
 
 const ndp_op ndp_op_clip_factor = {
-    .id = NDP_OP_clip_factor,
-    .name = "clip_factor",
-    .n_in = 2,
-    .n_out = 2,
-    .optional_in = 2,
-    .rows = NDP_ROWS_ALIKE,
-    .shape = clip_shape,
-    .flops = 2,
-    .reads = NDP_READS_max_norm | NDP_READS_scale,
+    NDP_NAMED(clip_factor), .n_in = 2,           .n_out = 2, .optional_in = 2,
+    .rows = NDP_ROWS_ALIKE, .shape = clip_shape, .flops = 2, .reads = NDP_READS_max_norm | NDP_READS_scale,
 };

@@ -22,8 +22,7 @@ static ndp_status order_shape(ndp_op_call *c) {
 
 /* flops: counts, and places each choice. */
 const ndp_op ndp_op_route_order = {
-    .id = NDP_OP_route_order,
-    .name = "route_order",
+    NDP_NAMED(route_order),
     .n_in = 1,
     .n_out = 3,
     .rows = NDP_ROWS_MIXED,
@@ -115,8 +114,7 @@ static void take_cost(const ndp_op_call *c, double *flops, double *bytes) {
 }
 
 const ndp_op ndp_op_take_rows = {
-    .id = NDP_OP_take_rows,
-    .name = "take_rows",
+    NDP_NAMED(take_rows),
     .n_in = 4,
     .n_out = 1,
     .optional_in = 1u << 3,
@@ -159,8 +157,7 @@ static void give_cost(const ndp_op_call *c, double *flops, double *bytes) {
 }
 
 const ndp_op ndp_op_give_rows = {
-    .id = NDP_OP_give_rows,
-    .name = "give_rows",
+    NDP_NAMED(give_rows),
     .n_in = 5,
     .n_out = 1,
     .optional_in = 1u << 3 | 1u << 4,
@@ -199,8 +196,7 @@ static void dw_cost(const ndp_op_call *c, double *flops, double *bytes) {
 }
 
 const ndp_op ndp_op_give_rows_dw = {
-    .id = NDP_OP_give_rows_dw,
-    .name = "give_rows_dw",
+    NDP_NAMED(give_rows_dw),
     .n_in = 3,
     .n_out = 1,
     .rows = NDP_ROWS_MIXED,

@@ -41,8 +41,7 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
 }
 
 const ndp_op ndp_op_unpack = {
-    .id = NDP_OP_unpack,
-    .name = "unpack",
+    NDP_NAMED(unpack),
     .n_in = 3,
     .n_out = 1,
     .optional_in = 1u << NDP_PACKED_NESTED,

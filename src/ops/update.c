@@ -86,15 +86,10 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
 #define UPDATE(NAME, op, least, most, operands)                                                                        \
     static ndp_status op##_shape(ndp_op_call *c) { return shape(c, #op, least, most); }                                \
     const ndp_op ndp_op_##op = {                                                                                       \
-        .id = NDP_OP_##op,                                                                                             \
-        .name = #op,                                                                                                   \
-        .n_in = operands,                                                                                              \
-        .n_out = 2,                                                                                                    \
-        .optional_in = 1u << NDP_UPDATE_PIECES | 1u << NDP_UPDATE_CLIP | OPTIONAL_STATES(least),                       \
-        .in_place = true,                                                                                              \
-        .rows = NDP_ROWS_MIXED,                                                                                        \
-        .shape = op##_shape,                                                                                           \
-        .flops = FLOPS(operands),                                                                                      \
+        NDP_NAMED(op),       .n_in = operands,                                                                         \
+        .n_out = 2,          .optional_in = 1u << NDP_UPDATE_PIECES | 1u << NDP_UPDATE_CLIP | OPTIONAL_STATES(least),  \
+        .in_place = true,    .rows = NDP_ROWS_MIXED,                                                                   \
+        .shape = op##_shape, .flops = FLOPS(operands),                                                                 \
         .cost = cost,                                                                                                  \
     };
 

@@ -29,8 +29,7 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
 }
 
 const ndp_op ndp_op_xent = {
-    .id = NDP_OP_xent,
-    .name = "xent",
+    NDP_NAMED(xent),
     .n_in = 4,
     .n_out = 4,
     .rows = NDP_ROWS_SUMMED,

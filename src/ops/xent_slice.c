@@ -19,8 +19,7 @@ static void logits_cost(const ndp_op_call *c, double *flops, double *bytes) {
 }
 
 const ndp_op ndp_op_xent_logits = {
-    .id = NDP_OP_xent_logits,
-    .name = "xent_logits",
+    NDP_NAMED(xent_logits),
     .n_in = 3,
     .n_out = 2,
     .rows = NDP_ROWS_ALIKE,
@@ -60,8 +59,7 @@ static void grad_cost(const ndp_op_call *c, double *flops, double *bytes) {
 }
 
 const ndp_op ndp_op_xent_grad = {
-    .id = NDP_OP_xent_grad,
-    .name = "xent_grad",
+    NDP_NAMED(xent_grad),
     .n_in = 6,
     .n_out = 4,
     .rows = NDP_ROWS_SUMMED,

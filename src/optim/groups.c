@@ -42,8 +42,7 @@ ndp_status ndp_update_groups_make(const ndp_optimizer_opts *o, ndp_arena *arena,
     enum { MOST = 4 }; /* of an entry */
     *out = (ndp_update_groups){0};
     out->items = ndp_arena_alloc(arena, (size_t)(MOST * (o->n_entries + 1)) * sizeof *out->items);
-    if (!out->items)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the groups of %d entries", o->n_entries);
+    NDP_CHECK_MEMORY(out->items, "for the groups of %d entries", o->n_entries);
     for (int i = 0; i < o->n_entries; i++)
         add_entry(out, i + 1, &o->entries[i]);
     add_entry(out, 0, &(ndp_update_entry){.opts = *o, .lr_scale = 1});

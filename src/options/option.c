@@ -294,7 +294,8 @@ void ndp_option_write_text(const char *text, ndp_str *out) {
     ndp_str_add(out, "\"");
 }
 
-void ndp_option_write_entry(const char *name, const char *own, ndp_str *out) {
+/* An entry of a list: its name, or with `own`, "{format: alpaca}", the mapping {path: NAME, format: alpaca}. */
+static void write_entry(const char *name, const char *own, ndp_str *out) {
     ndp_str_add(out, *own ? "{path: " : "");
     ndp_option_write_text(name, out);
     if (*own)
@@ -340,7 +341,7 @@ void ndp_option_write(const ndp_option *o, const void *from, ndp_str *out) {
             if (o->type == NDP_OPTION_MAPPINGS)
                 ndp_str_add(out, list->items[i]);
             else
-                ndp_option_write_entry(list->items[i], i < own->n ? own->items[i] : "", out);
+                write_entry(list->items[i], i < own->n ? own->items[i] : "", out);
         }
         ndp_str_add(out, "]");
     }

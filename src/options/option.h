@@ -82,8 +82,6 @@ bool ndp_option_is_same(const ndp_option *o, const void *a, const ndp_option *as
 void ndp_option_expects(const ndp_option *o, ndp_str *out);
 /* A string in double quotes, or null. */
 void ndp_option_write_text(const char *text, ndp_str *out);
-/* An entry of a list: its name, or with `own`, "{format: alpaca}", the mapping {path: NAME, format: alpaca}. */
-void ndp_option_write_entry(const char *name, const char *own, ndp_str *out);
 /* Releases the member, and leaves it empty. */
 void ndp_option_release(const ndp_option *o, void *from);
 /* Replaces *out by a copy of `text`, or by NULL. NDP_ENOMEM. */

@@ -135,8 +135,7 @@ static ndp_status pass_rows(ndp_pass *p) {
     const ndp_row_cut *rows = &p->rows;
     ndp_model *m = p->local;
     ndp_inputs *in = m->inputs = ndp_arena_alloc(&m->arena, sizeof *in);
-    if (!in)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the inputs of the model");
+    NDP_CHECK_MEMORY(in, "for the inputs of the model");
     *in = *whole->inputs;
     in->mixtures.n = 0; /* counted with the units */
     in->rows[NDP_EXTENT_TOKENS] = rows->tokens;
@@ -152,8 +151,7 @@ static ndp_status pass_units(ndp_pass *p) {
     ndp_model *m = p->local;
     int *local = p->buffers, pp = p->mesh->coord[NDP_PP];
     m->units = ndp_arena_alloc(&m->arena, (size_t)whole->n_units * sizeof *m->units);
-    if (!m->units)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of %d units", whole->n_units);
+    NDP_CHECK_MEMORY(m->units, "for the tables of %d units", whole->n_units);
     for (int i = 0; i < whole->n_buffers; i++)
         local[i] = NDP_NONE;
     for (int i = 0; i < whole->n_units; i++) {
@@ -193,8 +191,7 @@ ndp_status ndp_parallel_segments(const ndp_segments *whole, const ndp_mesh *mesh
                                  ndp_arena *arena, ndp_segments *out) {
     *out = *whole;
     out->items = ndp_arena_alloc(arena, (size_t)out->n * sizeof *out->items);
-    if (!out->items)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of %d tensors", out->n);
+    NDP_CHECK_MEMORY(out->items, "for a table of %d tensors", out->n);
     for (int k = 0; k < out->n; k++) {
         out->items[k] = whole->items[k];
         out->items[k].name = ndp_arena_strdup(arena, whole->items[k].name);
@@ -226,8 +223,7 @@ static ndp_status copy_buffer(const ndp_pass *p, const ndp_buffer *whole, ndp_bu
 static ndp_status pass_buffers(ndp_pass *p) {
     ndp_model *m = p->local;
     m->buffers = ndp_arena_alloc(&m->arena, (size_t)m->n_buffers * sizeof *m->buffers);
-    if (!m->buffers)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of %d buffers", m->n_buffers);
+    NDP_CHECK_MEMORY(m->buffers, "for the tables of %d buffers", m->n_buffers);
     for (int i = 0; i < p->whole->n_buffers; i++)
         if (p->buffers[i] != NDP_NONE)
             NDP_TRY(copy_buffer(p, &p->whole->buffers[i], &m->buffers[p->buffers[i]]));
@@ -304,7 +300,7 @@ static ndp_status write_graphs(ndp_pass *p) {
 
 static ndp_status write_model(ndp_pass *p) {
     p->buffers = malloc(((size_t)p->whole->n_buffers + 1) * sizeof *p->buffers);
-    ndp_status st = p->buffers ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of a rank");
+    ndp_status st = NDP_MEMORY(p->buffers, "for the tables of a rank");
     if (st == NDP_OK)
         st = run_passes(p, model_passes, NDP_COUNT(model_passes), NDP_PASS_rows);
     if (st == NDP_OK)

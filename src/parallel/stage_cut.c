@@ -121,7 +121,7 @@ static void search(cut_search *c, double most) {
 static ndp_status cut_by_cost(const double *before, int units, int stages, int *first) {
     size_t n = (size_t)stages * ((size_t)units + 1);
     cut_search c = {before, units, stages, calloc(n, sizeof(double)), calloc(n, sizeof(int))};
-    ndp_status st = c.best && c.from ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to cut a model into stages");
+    ndp_status st = NDP_MEMORY(c.best && c.from, "to cut a model into stages");
     if (st == NDP_OK) {
         search(&c, least_maximum(&c) * (1 + 1e-9));
         first[stages] = units;
@@ -155,8 +155,7 @@ ndp_status ndp_stage_cut(const ndp_model *whole, const ndp_unit_cost *costs, int
     if (n > 0)
         return cut_as_given(layers, n, units, stages, first);
     double *before = calloc((size_t)units + 1, sizeof *before);
-    if (!before)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to cut a model into stages");
+    NDP_CHECK_MEMORY(before, "to cut a model into stages");
     for (int i = 0; i < units; i++)
         before[i + 1] = before[i] + costs[i].forward + costs[i].input_gradient + costs[i].weight_gradient;
     ndp_status st = cut_by_cost(before, units, stages, first);

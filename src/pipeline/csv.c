@@ -156,8 +156,7 @@ static ndp_status find_stages(ndp_pipeline *s) {
             s->micro_batches = a->micro_batch < s->micro_batches ? s->micro_batches : a->micro_batch + 1;
         }
     s->rank_of = malloc((size_t)s->stages * sizeof *s->rank_of);
-    if (!s->rank_of)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the %d stages of %s", s->stages, s->name);
+    NDP_CHECK_MEMORY(s->rank_of, "for the %d stages of %s", s->stages, s->name);
     for (int stage = 0; stage < s->stages; stage++)
         s->rank_of[stage] = -1;
     for (int rank = s->ranks - 1; rank >= 0; rank--) /* the first row with a stage has it */
@@ -224,7 +223,7 @@ ndp_status ndp_pipeline_text(const ndp_pipeline *s, ndp_str *out) {
     for (int rank = 0; rank < s->ranks; rank++)
         add_row(out, &s->rows[rank], t.rows[rank]);
     ndp_pipeline_times_release(&t);
-    return out->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to write the schedule %s", s->name) : NDP_OK;
+    return NDP_MEMORY(!out->failed, "to write the schedule %s", s->name);
 }
 
 ndp_status ndp_pipeline_write(const ndp_pipeline *s, const char *path) {

@@ -102,11 +102,6 @@ void ndp_pipeline_release(ndp_pipeline *s);
  * names row, column, cell and rule; rows and columns count from 0. */
 NDP_API ndp_status ndp_pipeline_check(const ndp_pipeline *s, int micro_batches);
 
-/* What a rank holds at most, in micro-batches of one stage (divided by the virtual stages: in micro-batches of the
- * rank). One counts from its forward to the end of its input gradient, and `kept` of it from there to the end of its
- * weight gradient. */
-double ndp_pipeline_held(const ndp_pipeline *s, int rank, double kept);
-
 /* ---- files (csv.c) ---- */
 
 /* Reads torch's CSV, in both of its formats: line r is the row of rank r, a cell is an action such as 0F0, 1I3, 1W3,

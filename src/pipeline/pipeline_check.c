@@ -118,8 +118,7 @@ static ndp_status check_order(const ndp_pipeline *s, unsigned char *done) {
 
 static ndp_status check_deadlock(const ndp_pipeline *s) {
     double *ones = malloc((size_t)s->stages * sizeof *ones);
-    if (!ones)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check the schedule %s of %d stages", s->name, s->stages);
+    NDP_CHECK_MEMORY(ones, "to check the schedule %s of %d stages", s->name, s->stages);
     for (int stage = 0; stage < s->stages; stage++)
         ones[stage] = 1;
     ndp_pipeline_times t = {0};

@@ -178,18 +178,3 @@ void ndp_pipeline_times_release(ndp_pipeline_times *t) {
     free(t->idle);
     *t = (ndp_pipeline_times){0};
 }
-
-double ndp_pipeline_held(const ndp_pipeline *s, int rank, double kept) {
-    const ndp_pipeline_row *row = &s->rows[rank];
-    double most = 0;
-    int held = 0, pending = 0;
-    for (const ndp_stage_action *a = row->actions; a < row->actions + row->n; a++) {
-        held += a->action == NDP_ACTION_FORWARD;
-        held -= a->action == NDP_ACTION_BACKWARD || a->action == NDP_ACTION_INPUT_GRADIENT;
-        pending += a->action == NDP_ACTION_INPUT_GRADIENT;
-        pending -= a->action == NDP_ACTION_WEIGHT_GRADIENT;
-        double now = held + kept * pending;
-        most = now > most ? now : most;
-    }
-    return most;
-}

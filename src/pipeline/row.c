@@ -1,7 +1,8 @@
 /* Writing the row of one rank (row.h): the generators call these functions. */
 #include "pipeline/row.h"
 
-int ndp_row_columns(const ndp_pipeline_row *row) { return row->n ? row->actions[row->n - 1].column + 1 : 0; }
+/* The column after a row's last cell. */
+static int columns_of(const ndp_pipeline_row *row) { return row->n ? row->actions[row->n - 1].column + 1 : 0; }
 
 int ndp_row_stage(const ndp_row_writer *w, int local) {
     if (w->map == NDP_STAGES_LOOP)
@@ -16,7 +17,7 @@ static bool count(ndp_row_writer *w, int local, ndp_action action, ndp_stage_act
     int mb = next[both ? NDP_ACTION_INPUT_GRADIENT : action]++;
     next[NDP_ACTION_WEIGHT_GRADIENT] += both;
     *out = (ndp_stage_action){
-        .stage = ndp_row_stage(w, local), .micro_batch = mb, .action = action, .column = ndp_row_columns(w->row)};
+        .stage = ndp_row_stage(w, local), .micro_batch = mb, .action = action, .column = columns_of(w->row)};
     return mb < w->micro_batches;
 }
 

@@ -31,7 +31,5 @@ NDP_GENERATED_PIPELINES(NDP_ROW_DECLARE)
 /* A table of `ranks` empty rows, each with room for `room` actions, and without stage map. NDP_ENOMEM. */
 NDP_API ndp_status ndp_pipeline_init(const char *name, int ranks, int stages, int micro_batches, size_t room,
                                      ndp_pipeline *out);
-/* The column after a row's last cell. */
-int ndp_row_columns(const ndp_pipeline_row *row);
 
 #endif

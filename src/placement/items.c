@@ -9,7 +9,7 @@
 ndp_status ndp_items_new(ndp_arena *a, int64_t n, size_t size, void *items_address) {
     void *items = ndp_arena_alloc(a, (size_t)(n > 0 ? n : 1) * size);
     memcpy(items_address, &items, sizeof items); /* a T ** for any T */
-    return items ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
+    return NDP_MEMORY(items, "to check placements");
 }
 
 ndp_status ndp_items_grow(ndp_arena *a, int64_t n, int64_t *capacity, size_t size, void *items_address) {

@@ -21,14 +21,14 @@ const char *ndp_thing_name(const ndp_graph *g, ndp_thing t) {
                                                            : "";
 }
 
-ndp_text ndp_thing_text(const ndp_rule *r, ndp_thing t) {
+static ndp_text thing_text(const ndp_rule *r, ndp_thing t) {
     ndp_text out = {""};
     ndp_text_add(&out, "%s%s%s", things[t.kind].before, ndp_thing_name(r->g, t), things[t.kind].after);
     return out;
 }
 
 ndp_text ndp_tile_text(const ndp_rule *r, const ndp_tile *t) {
-    ndp_text out = ndp_thing_text(r, t->what);
+    ndp_text out = thing_text(r, t->what);
     if (t->share != 1)
         ndp_text_add(&out, ", %s", ndp_share_text(t->share).s);
     if (t->made != NDP_NONE)
@@ -55,7 +55,7 @@ ndp_status ndp_expect_all(const ndp_rule *r, int k) {
 }
 
 static ndp_status refuse_thing(const ndp_rule *r, int k, const ndp_tile *t, ndp_thing must) {
-    return ndp_refuse(r, "operand %d is %s; it must be %s", k, ndp_tile_text(r, t).s, ndp_thing_text(r, must).s);
+    return ndp_refuse(r, "operand %d is %s; it must be %s", k, ndp_tile_text(r, t).s, thing_text(r, must).s);
 }
 
 /* An op that hands the gradient of its first result, or columns of it, to operand k as it stands. */
@@ -122,7 +122,7 @@ ndp_status ndp_expect(ndp_rule *r, int k, ndp_thing_kind kind, int value, bool c
         if (value != NDP_NONE && (t->at_col < 0 || t->at_col + t->cols > r->g->values[value].view.cols))
             return ndp_refuse(r, "operand %d has columns %lld to %lld of %s, which are not those of its node", k,
                               (long long)(t->at_col + col), (long long)(t->at_col + col + t->cols),
-                              ndp_thing_text(r, must).s);
+                              thing_text(r, must).s);
     }
     return NDP_OK;
 }

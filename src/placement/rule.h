@@ -55,7 +55,6 @@ ndp_status ndp_refused(const ndp_rule *r, ndp_status st);
 ndp_text ndp_tile_text(const ndp_rule *r, const ndp_tile *t);
 /* The name of what a thing is of; "": it has none. */
 const char *ndp_thing_name(const ndp_graph *g, ndp_thing t);
-ndp_text ndp_thing_text(const ndp_rule *r, ndp_thing t);
 
 /* ---- operands ---- */
 

@@ -150,7 +150,6 @@ ndp_status ndp_step_add(ndp_step_lane *l, ndp_bytes at, const ndp_held *more, co
 ndp_status ndp_step_run(ndp_step_lane *l);
 /* A kernel of the program. */
 ndp_status ndp_step_kernel(ndp_step_lane *l);
-ndp_status ndp_step_square_sum(ndp_step_lane *l);
 ndp_status ndp_step_update(ndp_step_lane *l);
 ndp_status ndp_step_copy(ndp_step_lane *l);
 ndp_status ndp_step_transform(ndp_step_lane *l);

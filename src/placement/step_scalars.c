@@ -214,7 +214,7 @@ static ndp_status find_slice(const ndp_step_lane *l, const ndp_operand *o, int *
 }
 
 /* All pieces of a slice, each complete. */
-ndp_status ndp_step_square_sum(ndp_step_lane *l) {
+static ndp_status square_sum(ndp_step_lane *l) {
     const ndp_call *c = &l->instr->call;
     ndp_piece_rows rows;
     ndp_sum sum = {{0}};
@@ -278,7 +278,7 @@ ndp_status ndp_step_kernel(ndp_step_lane *l) {
     case NDP_OP_loss_scale:
         return loss_scale(l);
     case NDP_OP_square_sum:
-        return ndp_step_square_sum(l);
+        return square_sum(l);
     case NDP_OP_clip_factor:
         return clip_factor(l);
     case NDP_OP_copy:

@@ -235,8 +235,7 @@ static ndp_status take_uses(ndp_units *u) {
 ndp_status ndp_units_prove(const ndp_lanes *l, const ndp_units_watcher *w, ndp_units **out) {
     ndp_units *u = calloc(1, sizeof *u);
     *out = u;
-    if (!u)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check placements");
+    NDP_CHECK_MEMORY(u, "to check placements");
     u->lanes = l;
     u->watcher = *w;
     u->graphs = l->items[0].program->opts.whole->n_graphs;

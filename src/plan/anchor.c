@@ -35,8 +35,7 @@ static void take_line(void *user, struct json_object *line) {
 
 static ndp_status read_run(const char *folder, anchor_steps *steps, ndp_run_view *run) {
     *run = (ndp_run_view){.folder = strdup(folder), .metrics = {.on_line = take_line, .user = steps}};
-    if (!run->folder)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a path");
+    NDP_CHECK_MEMORY(run->folder, "for a path");
     NDP_TRY(ndp_run_read_on(run));
     return steps->st;
 }

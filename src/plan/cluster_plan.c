@@ -61,15 +61,17 @@ static ndp_status find_links(ndp_cluster_plan *p, ndp_group_kind kind, ndp_send_
     return st;
 }
 
-ndp_status ndp_cluster_plan_links(ndp_cluster_plan *p, ndp_group_kind kind, ndp_send_pattern pattern,
-                                  const ndp_group_links **out) {
+/* The links of the rank's group for it. */
+static ndp_status links_of(ndp_cluster_plan *p, ndp_group_kind kind, ndp_send_pattern pattern,
+                           const ndp_group_links **out) {
     if (!p->known[kind][pattern])
         NDP_TRY(find_links(p, kind, pattern));
     *out = &p->links[kind][pattern];
     return NDP_OK;
 }
 
-ndp_send_pattern ndp_cluster_plan_pattern(const ndp_cluster_plan *p, const ndp_mesh *mesh, const ndp_call *c) {
+/* To whom a communication of a rank sends. */
+static ndp_send_pattern pattern_of(const ndp_cluster_plan *p, const ndp_mesh *mesh, const ndp_call *c) {
     ndp_group g = ndp_mesh_group(mesh, ndp_channel_group(c->channel));
     switch (c->op->collective) {
     case NDP_SEND:
@@ -88,8 +90,8 @@ ndp_send_pattern ndp_cluster_plan_pattern(const ndp_cluster_plan *p, const ndp_m
 ndp_status ndp_cluster_plan_call_links(ndp_cluster_plan *p, const ndp_mesh *mesh, const ndp_call *c,
                                        const ndp_group_links **out) {
     ndp_group_kind kind = ndp_channel_group(c->channel);
-    ndp_send_pattern pattern = ndp_cluster_plan_pattern(p, mesh, c);
-    NDP_TRY(ndp_cluster_plan_links(p, kind, pattern, out));
+    ndp_send_pattern pattern = pattern_of(p, mesh, c);
+    NDP_TRY(links_of(p, kind, pattern, out));
     if (c->op->collective != NDP_SEND && c->op->collective != NDP_RECV)
         return NDP_OK;
     const ndp_group g = ndp_mesh_group(mesh, kind);
@@ -188,7 +190,7 @@ static ndp_status read_stage(const ndp_cluster_plan *p, const ndp_dry_run *d, co
     const ndp_program *program = ndp_engine_program(engine);
     for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_ITERATIONS(1)); ndp_program_comm_event(program, &c, &e);)
         if (e.begin && ndp_comm_event_kind(&e) != NDP_RECV)
-            out->bytes[ndp_comm_event_group(&e)][ndp_cluster_plan_pattern(p, &program->opts.step.mesh, e.call)] +=
+            out->bytes[ndp_comm_event_group(&e)][pattern_of(p, &program->opts.step.mesh, e.call)] +=
                 (double)ndp_repeats_times(&program->repeats, e.instr) * ndp_comm_event_moved(program, &e);
     ndp_engine_destroy(engine);
     return NDP_OK;
@@ -234,8 +236,7 @@ static void add_level(const ndp_cluster_plan *p, int level, const double *loads,
 
 static ndp_status add_levels(const ndp_cluster_plan *p, const ndp_flows *flows, ndp_str *out, ndp_json_out *json) {
     double *loads = calloc(ndp_flows_most_links(&p->cluster, p->map.world), sizeof *loads);
-    if (!loads)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the links of %d ranks", p->map.world);
+    NDP_CHECK_MEMORY(loads, "for the links of %d ranks", p->map.world);
     ndp_status st = NDP_OK;
     for (int level = 0; level < ndp_cluster_levels(&p->cluster) && st == NDP_OK; level++) {
         st = ndp_flows_load(flows, &p->cluster, &p->map, level, loads);
@@ -249,7 +250,7 @@ static ndp_status add_levels(const ndp_cluster_plan *p, const ndp_flows *flows, 
 ndp_status ndp_cluster_plan_flows(const ndp_cluster_plan *p, const ndp_dry_run *d, const ndp_model *m, ndp_flows *out) {
     int n = p->job->layout.size[NDP_PP], per_stage = p->job->world / n;
     ndp_stage_sends *stages = calloc((size_t)n, sizeof *stages);
-    ndp_status st = stages ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d stages", n);
+    ndp_status st = NDP_MEMORY(stages, "for %d stages", n);
     for (int i = 0; i < n && st == NDP_OK; i++)
         st = read_stage(p, d, m, i * per_stage, &stages[i]);
     if (st == NDP_OK)

@@ -47,7 +47,7 @@ ndp_status ndp_device_price_init(const ndp_dry_run *d, ndp_cluster_plan *links, 
                               .gradient_bytes = j->planned.reduce_bf16 ? 0.5 : 1,
                               .tp_bytes = j->planned.tp_reduce_bf16 ? 0.5 : 1,
                               .known = calloc(NDP_KNOWN_PRICES, sizeof *out->known)};
-    return out->known ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for prices");
+    return NDP_MEMORY(out->known, "for prices");
 }
 
 void ndp_device_price_forget(const ndp_device_price *p) { memset(p->known, 0, NDP_KNOWN_PRICES * sizeof *p->known); }
@@ -87,7 +87,7 @@ static bool is_head(const ndp_call *c) {
 }
 
 /* Tiles of cuBLAS, and what each reaches of the largest's rate. Sums are split over processors that have no tile. */
-double ndp_product_share(double m, double n, double k, int processors, double ramp) {
+static double product_share(double m, double n, double k, int processors, double ramp) {
     static const struct {
         double m, n, rate;
     } tiles[] = {{256, 128, 1}, {128, 256, 1}, {128, 128, 0.95}, {128, 64, 0.8}, {64, 128, 0.8}, {64, 64, 0.6}};
@@ -127,7 +127,7 @@ static double elements(const ndp_operand *o) { return (double)o->view.rows * (do
 
 static double share_of(const ndp_device_price *p, double m, double n, double k) {
     const ndp_cluster *c = &p->links->cluster;
-    return c->efficiency.matmul * (p->gpu ? ndp_product_share(m, n, k, c->facts.multiprocessors, p->facts->ramp)
+    return c->efficiency.matmul * (p->gpu ? product_share(m, n, k, c->facts.multiprocessors, p->facts->ramp)
                                           : ndp_host_product_share(m, n, k));
 }
 

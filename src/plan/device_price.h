@@ -49,9 +49,6 @@ typedef enum ndp_kernel_kind { NDP_KERNEL_MATMUL, NDP_KERNEL_ATTENTION, NDP_KERN
 ndp_kernel_kind ndp_op_kernel_kind(int op); /* an ndp_op_id, of no collective */
 ndp_kernel_kind ndp_kernel_kind_of(const ndp_call *c);
 
-/* The share of a device's rate that a product [m,k] x [k,n] reaches for its shape, in (0, 1]: whole tiles in whole
- * waves over `processors`, and sums long enough (`ramp`). 1 where processors are 0. */
-NDP_API double ndp_product_share(double m, double n, double k, int processors, double ramp);
 /* Floating point operations of a kernel: of attention, those of the pairs that samples of the job's length have. */
 double ndp_priced_flops(const ndp_device_price *p, const ndp_call *c);
 /* What every kernel pays before it computes. */

@@ -21,7 +21,7 @@ ndp_status ndp_dry_run_init(ndp_dry_run *d, const ndp_job *j, int per_node, int 
 ndp_status ndp_dry_run_keep(ndp_dry_run *d, const ndp_model *m) {
     d->kept = calloc((size_t)d->job->layout.size[NDP_PP], sizeof *d->kept);
     d->of = m;
-    return d->kept ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d stages", d->job->layout.size[NDP_PP]);
+    return NDP_MEMORY(d->kept, "for %d stages", d->job->layout.size[NDP_PP]);
 }
 
 void ndp_dry_run_release(ndp_dry_run *d) {
@@ -219,8 +219,7 @@ ndp_status ndp_job_ranks_memory(const ndp_job *j, const int *ranks, int n, const
 /* Of the ranks first .. end - 1. */
 static ndp_status memory_between(const ndp_job *j, int first, int end, const ndp_program_place *at, int64_t *bytes) {
     int n = end - first, *ranks = malloc((size_t)n * sizeof *ranks);
-    if (!ranks)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of %d ranks", n);
+    NDP_CHECK_MEMORY(ranks, "for a list of %d ranks", n);
     for (int i = 0; i < n; i++)
         ranks[i] = first + i;
     ndp_status st = ndp_job_ranks_memory(j, ranks, n, at, bytes);

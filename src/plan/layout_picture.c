@@ -123,8 +123,7 @@ static ndp_status read_holdings(ndp_picture *p) {
     for (int axis = 0; axis < NDP_AXES; axis++)
         cards *= p->shown[axis];
     p->holdings = calloc((size_t)cards, sizeof *p->holdings);
-    if (!p->holdings)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a picture of %d ranks", cards);
+    NDP_CHECK_MEMORY(p->holdings, "for a picture of %d ranks", cards);
     for (int i = 0; i < cards; i++) {
         for (int axis = NDP_AXES - 1, rest = i; axis >= 0; rest /= p->shown[axis--])
             coord[axis] = rest % p->shown[axis];

@@ -58,8 +58,7 @@ static ndp_status list_rows(choosing *c) {
     int samples = c->j->batch.global_batch / c->j->batch.data_ranks, root = (int)sqrt(samples);
     c->rows = calloc((size_t)root * 2, sizeof *c->rows);
     c->trials = calloc((size_t)root * 2, sizeof *c->trials);
-    if (!c->rows || !c->trials)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of %d micro-batches", 2 * root);
+    NDP_CHECK_MEMORY(c->rows && c->trials, "for a list of %d micro-batches", 2 * root);
     for (int k = 1; k <= 2 * root; k++) {
         int rows = divisor(samples, root, k);
         bool legal = c->n == 0 || c->rows[c->n - 1] < rows;

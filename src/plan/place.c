@@ -31,9 +31,8 @@ static ndp_status take_flat(placing *p) {
                        .devices_of = calloc((size_t)p->hosts.n, sizeof *c->devices_of)};
     for (int i = 0; i < p->hosts.n; i++)
         p->node_of_host[i] = i;
-    return c->name && c->device && c->links.kind && c->nics.kind && c->devices_of
-               ? NDP_OK
-               : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d hosts", p->hosts.n);
+    return NDP_MEMORY(c->name && c->device && c->links.kind && c->nics.kind && c->devices_of, "for %d hosts",
+                      p->hosts.n);
 }
 
 /* By its whole name, else up to the first dot: a host may call itself node-1 that others call node-1.cluster. */
@@ -81,8 +80,7 @@ static ndp_status take_slots(placing *p) {
 /* The map that mpirun would make: ranks fill the hosts in their order. */
 static ndp_status take_given(placing *p) {
     int world = p->plan.job->world, *node = calloc((size_t)world, sizeof *node);
-    if (!node)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a map of %d ranks", world);
+    NDP_CHECK_MEMORY(node, "for a map of %d ranks", world);
     for (int i = 0, r = 0; i < p->hosts.n; i++)
         for (int k = 0; k < p->hosts.items[i].slots && r < world; k++)
             node[r++] = p->node_of_host[i];
@@ -93,8 +91,7 @@ static ndp_status take_given(placing *p) {
 
 static ndp_status open_cluster(placing *p, const char *path) {
     p->node_of_host = calloc((size_t)p->hosts.n, sizeof *p->node_of_host);
-    if (!p->node_of_host)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d hosts", p->hosts.n);
+    NDP_CHECK_MEMORY(p->node_of_host, "for %d hosts", p->hosts.n);
     if (path) {
         NDP_TRY(ndp_cluster_read(path, &p->plan.cluster));
         NDP_TRY(find_nodes(p, path));

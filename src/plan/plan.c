@@ -1,6 +1,4 @@
 /* What a run would do and need, as text, from its real programs (dry_run.c). */
-#include "data/sample.h"
-#include "job/job_shown.h"
 #include "launch/launch.h"
 #include "launch/memory_need.h"
 #include "plan/device_price.h"
@@ -15,57 +13,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- data ---- */
-
-static ndp_status sample_tokens(void *user, const ndp_strings *files, ndp_token_cache *out) {
-    ndp_job_data *d = user;
-    ndp_dataset_options o = ndp_job_data_options(d, files);
-    o.id_files = files == &d->job->config->data.files ? &d->id_files : &d->held_id_files;
-    return ndp_dataset_sample(&o, out);
-}
-
-static int64_t in_parts(int64_t n, int64_t of) { return (n + of - 1) / of; }
-
-/* The passes of an evaluation, one source after the other, as score/held_out.c makes them. */
-static ndp_plan_rows count_rows(const ndp_job *j, const ndp_job_data *d) {
-    ndp_plan_rows r = {.steps = d->steps};
-    const bool head = j->config->data.validation_files.n ? d->held_tokens.head : d->tokens.head;
-    int64_t each = (int64_t)j->batch.micro_batch * j->batch.data_ranks, first, n,
-            most = ndp_job_refers(j) ? ndp_dataset_rows(d->dataset) : 1;
-    if (!d->held || head)
-        return r;
-    for (int i = 0; i < ndp_dataset_sources(d->held); i++) {
-        ndp_dataset_source(d->held, i, &first, &n);
-        most = n > most ? n : most;
-    }
-    int64_t needed = in_parts(most, each);
-    r.micro_batches = !j->forward.ranks                   ? 1
-                      : needed < j->forward.micro_batches ? (int)needed
-                                                          : j->forward.micro_batches;
-    for (int i = 0; i < ndp_dataset_sources(d->held); i++) {
-        ndp_dataset_source(d->held, i, &first, &n);
-        r.passes += in_parts(n, each * r.micro_batches);
-    }
-    return r;
-}
-
-/* The lines that the run would print about its data, for the head of that data. */
-static ndp_status data_text(const ndp_job *j, ndp_plan_report *out) {
-    ndp_job_data d;
-    NDP_TRY(ndp_job_data_open(j, &d));
-    ndp_status st = ndp_job_data_rows(&d, false, sample_tokens, &d);
-    if (st == NDP_OK) {
-        out->rows = count_rows(j, &d);
-        ndp_job_data_describe(&d, &out->text);
-        ndp_plan_put_data(&out->json, &d, out->text.data ? out->text.data : "");
-        st = ndp_job_data_show(&d, &(ndp_job_shown){.records = 1, .most = 200, .first = true}, &out->text);
-    }
-    ndp_job_data_close(&d);
-    return st;
-}
-
-/* ---- memory and traffic ---- */
 
 /* Appends how cp, sp and tp cut the rows of a micro-batch; nothing if they do not. */
 static ndp_status rows_text(const ndp_dry_run *d, const ndp_program *p, ndp_plan_report *report) {
@@ -82,6 +29,16 @@ static ndp_status rows_text(const ndp_dry_run *d, const ndp_program *p, ndp_plan
     ndp_str_addf(out, "; a rank has %lld, attention %lld queries over %lld keys, the residual stream %lld\n",
                  (long long)rows.tokens, (long long)rows.queries, (long long)rows.keys, (long long)rows.slice);
     return NDP_OK;
+}
+
+/* What a node or a GPU needs and has: its own member of the report. */
+static void put_need(ndp_json_out *o, const char *key, int ranks, int64_t bytes, int64_t available, const char *lacks) {
+    ndp_json_open(o, key, '{');
+    ndp_json_put_int(o, "ranks", ranks);
+    ndp_json_put_int(o, "bytes", bytes);
+    ndp_json_put_int(o, "available", available);
+    ndp_json_put_text(o, "lacks", lacks);
+    ndp_json_close(o, '}');
 }
 
 /* Compares a node of the run with this host, which need not be one of its hosts, and of a cluster's GPUs is none:
@@ -104,12 +61,7 @@ static ndp_status compare_memory(const ndp_job *j, int64_t rank_bytes, int per_n
     bool lacks = here && ndp_memory_lacks(&need, &why);
     if (lacks)
         ndp_str_addf(out, "warning: on this host it would be refused: %s\n", why.data ? why.data : "");
-    ndp_json_open(&report->json, "node", '{');
-    ndp_json_put_int(&report->json, "ranks", per_node);
-    ndp_json_put_int(&report->json, "bytes", ndp_memory_of_host(&need));
-    ndp_json_put_int(&report->json, "available", available);
-    ndp_json_put_text(&report->json, "lacks", lacks ? why.data : NULL);
-    ndp_json_close(&report->json, '}');
+    put_need(&report->json, "node", per_node, ndp_memory_of_host(&need), available, lacks ? why.data : NULL);
     ndp_str_release(&why);
     return NDP_OK;
 }
@@ -132,12 +84,7 @@ static ndp_status compare_gpu(const ndp_dry_run *d, int64_t rank_bytes, bool as_
         ndp_str_addf(out, "this machine has no GPU to compare with: set train.gpu_memory\n");
     if (lacks)
         ndp_str_addf(out, "warning: it would be refused: %s\n", why.data ? why.data : "");
-    ndp_json_open(&report->json, "gpu", '{');
-    ndp_json_put_int(&report->json, "ranks", m.ranks);
-    ndp_json_put_int(&report->json, "bytes", ndp_gpu_memory_need(&m));
-    ndp_json_put_int(&report->json, "available", m.has);
-    ndp_json_put_text(&report->json, "lacks", lacks ? why.data : NULL);
-    ndp_json_close(&report->json, '}');
+    put_need(&report->json, "gpu", m.ranks, ndp_gpu_memory_need(&m), m.has, lacks ? why.data : NULL);
     ndp_str_release(&why);
     return as_run ? ndp_gpu_memory_check(d->job, &m, NULL) : NDP_OK;
 }
@@ -192,11 +139,6 @@ static void put_program(const ndp_dry_run *d, const ndp_program *p, ndp_json_out
     ndp_json_close(o, '}');
 }
 
-static ndp_status write_traffic(const ndp_program *p, ndp_cluster_plan *links, ndp_plan_report *report) {
-    ndp_str_addf(&report->text, "\nsent by rank %d in a step\n", p->opts.step.mesh.rank);
-    return ndp_traffic_write(p, links, "sent", &report->text, &report->json);
-}
-
 /* All-reduces of a loop of the user's own over the world, as ndp_traffic_write has those of programs. */
 static void write_world(int world, int times, double bytes, const char *what, const char *key,
                         ndp_plan_report *report) {
@@ -249,11 +191,16 @@ static ndp_status write_own_traffic(const ndp_dry_run *d, const ndp_engine *trai
     return st;
 }
 
+/* A line of the table of memory. */
+static void add_bytes(ndp_str *out, const char *what, size_t bytes, const char *more) {
+    char a[16];
+    ndp_str_addf(out, "  %-16s %10s  %zu bytes%s\n", what, ndp_human_bytes((double)bytes, a), bytes, more);
+}
+
 static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const ndp_engine_memory *score,
                               const ndp_engine_memory *texts, const char *data, const ndp_cluster_plan *links,
                               bool as_run, ndp_plan_report *report) {
     ndp_str *out = &report->text;
-    char a[16];
     bool own = d->job->config->train.own_batches;
     ndp_budget budget;
     ndp_program_budget(p, &budget);
@@ -272,24 +219,20 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const 
     for (int c = 0; c < NDP_MEM_CLASSES; c++) {
         if (c == NDP_MEM_FROZEN && !budget.class_bytes[c])
             continue;
-        ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", ndp_memory_class_name((ndp_memory_class)c),
-                     ndp_human_bytes((double)budget.class_bytes[c], a), budget.class_bytes[c]);
+        add_bytes(out, ndp_memory_class_name((ndp_memory_class)c), budget.class_bytes[c], "");
         sum += budget.class_bytes[c];
     }
-    ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", "sum", ndp_human_bytes((double)sum, a), sum);
-    ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", "taken", ndp_human_bytes((double)budget.total, a), budget.total);
+    add_bytes(out, "sum", sum, "");
+    add_bytes(out, "taken", budget.total, "");
     if (score->device)
-        ndp_str_addf(out, "  %-16s %10s  %lld bytes, for %s\n", "and", ndp_human_bytes((double)score->device, a),
-                     (long long)score->device, own ? "forward passes" : "held-out data");
+        add_bytes(out, "and", (size_t)score->device, own ? ", for forward passes" : ", for held-out data");
     if (texts->device)
-        ndp_str_addf(out, "  %-16s %10s  %lld bytes, to continue texts (train.own_generate)\n", "and",
-                     ndp_human_bytes((double)texts->device, a), (long long)texts->device);
+        add_bytes(out, "and", (size_t)texts->device, ", to continue texts (train.own_generate)");
     int64_t pinned = (int64_t)budget.staging + score->pinned;
     if (pinned)
-        ndp_str_addf(out, "  %-16s %10s  %lld bytes of the host, %s\n", "pinned", ndp_human_bytes((double)pinned, a),
-                     (long long)pinned,
-                     d->job->model.row_loss ? "for rows of logits, and what ranks communicate through it"
-                                            : "through which ranks communicate");
+        add_bytes(out, "pinned", (size_t)pinned,
+                  d->job->model.row_loss ? " of the host, for rows of logits, and what ranks communicate through it"
+                                         : " of the host, through which ranks communicate");
     int64_t mean = (d->device.host_memory ? (int64_t)budget.total : 0) + (int64_t)budget.staging + score->host;
     if (d->job->pipeline.ranks || d->job->config->train.own_generate)
         NDP_TRY(ndp_job_node_memory(d->job, p->opts.step.mesh.rank, d->per_node, &mean));
@@ -298,50 +241,45 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const 
     return links ? NDP_OK : compare_gpu(d, bytes, as_run, report); /* result.c compares with the cluster's */
 }
 
-/* Memory and traffic of a rank, or its program. `links`: of a cluster; NULL: of none. */
+/* Memory and traffic of a rank. `links`: of a cluster; NULL: of none. */
+static ndp_status rank_text(const ndp_dry_run *d, int rank, const ndp_engine *engine, bool as_run, const char *data,
+                            ndp_cluster_plan *links, ndp_plan_report *out) {
+    const ndp_program *p = ndp_engine_program(engine);
+    ndp_engine_memory score = {0}, texts = {0};
+    NDP_TRY(ndp_plan_score(d, rank, engine, &score));
+    if (ndp_mesh_leads(&p->opts.step.mesh))
+        NDP_TRY(ndp_plan_texts(d, &texts));
+    NDP_TRY(budget_text(d, p, &score, &texts, data, links, as_run, out));
+    NDP_TRY(save_text(d, engine, out));
+    ndp_str_addf(&out->text, "\nsent by rank %d in a step\n", rank);
+    NDP_TRY(ndp_traffic_write(p, links, "sent", &out->text, &out->json));
+    return write_own_traffic(d, engine, links, out);
+}
+
 static ndp_status plan_rank(const ndp_dry_run *d, const ndp_model *m, int rank, const ndp_plan_opts *o,
                             const char *data, ndp_cluster_plan *links, ndp_plan_report *out) {
-    bool program = o->program;
     ndp_engine *engine;
-    ndp_engine_memory score = {0}, texts = {0};
+    ndp_status st = NDP_OK;
     NDP_TRY(ndp_plan_engine(d, m, rank, &engine));
-    ndp_status st = program ? NDP_OK : ndp_plan_score(d, rank, engine, &score);
-    if (st == NDP_OK && !program && ndp_mesh_leads(&ndp_engine_program(engine)->opts.step.mesh))
-        st = ndp_plan_texts(d, &texts);
-    if (program)
+    if (o->program)
         ndp_program_print(ndp_engine_program(engine), true, &out->text);
-    else if (st == NDP_OK)
-        st = budget_text(d, ndp_engine_program(engine), &score, &texts, data, links, o->as_run, out);
-    if (st == NDP_OK && !program)
-        st = save_text(d, engine, out);
-    if (st == NDP_OK && !program)
-        st = write_traffic(ndp_engine_program(engine), links, out);
-    if (st == NDP_OK && !program)
-        st = write_own_traffic(d, engine, links, out);
+    else
+        st = rank_text(d, rank, engine, o->as_run, data, links, out);
     ndp_engine_destroy(engine);
-    if (st == NDP_OK && !program && links)
+    if (st == NDP_OK && !o->program && links)
         st = ndp_cluster_plan_loads(links, d, m, &out->text, &out->json);
-    if (st == NDP_OK && !program)
-        st = ndp_plan_put_holding(&out->json, d, m, rank);
-    return st;
+    return st != NDP_OK || o->program ? st : ndp_plan_put_holding(&out->json, d, m, rank);
 }
 
 /* Paths that cannot be written are errors before any work. */
 static ndp_status check_paths(const ndp_plan_opts *o) {
-    if (o->timeline) {
+    if (o->timeline)
         NDP_TRY(ndp_timeline_check_path(o->timeline));
+    if (o->timeline)
         NDP_TRY(ndp_output_check(o->timeline));
-    }
-    if (o->layout_picture) {
+    if (o->layout_picture)
         NDP_TRY(ndp_layout_picture_check_path(o->layout_picture));
-        NDP_TRY(ndp_output_check(o->layout_picture));
-    }
-    return NDP_OK;
-}
-
-/* Ranks of a node: those of the cluster, or as stated. */
-static int ranks_per_node(const ndp_job *j, const ndp_plan_opts *o, const ndp_cluster_plan *links) {
-    return links ? ndp_rank_map_block(&links->map) : ndp_plan_per_node(j, o);
+    return o->layout_picture ? ndp_output_check(o->layout_picture) : NDP_OK;
 }
 
 /* A timeline is simulated at the prices of the cluster. */
@@ -377,7 +315,7 @@ static ndp_status plan_ranks(const ndp_job *j, const ndp_plan_opts *o, const cha
                              ndp_plan_output *out) {
     ndp_model m;
     ndp_dry_run d;
-    NDP_TRY(ndp_dry_run_init(&d, j, ranks_per_node(j, o, links), 0));
+    NDP_TRY(ndp_dry_run_init(&d, j, links ? ndp_rank_map_block(&links->map) : ndp_plan_per_node(j, o), 0));
     if (links)
         links->rings = !d.device.host_memory && !d.exec.staged;
     NDP_TRY(ndp_model_build(&j->spec, &j->model, &m));
@@ -421,9 +359,9 @@ ndp_status ndp_plan_report_job(const ndp_job *j, const ndp_plan_opts *o, ndp_pla
     if (o->data) {
         st = ndp_job_find_weights(j);
         if (st == NDP_OK)
-            st = data_text(j, &data);
+            st = ndp_plan_data(j, &data);
     } else
-        ndp_plan_put_data(&data.json, NULL, NULL);
+        ndp_json_put_null(&data.json, "data");
     out->report.rows = data.rows;
     ndp_str_add(&out->report.json.text, data.json.text.data ? data.json.text.data : "");
     if (st == NDP_OK)

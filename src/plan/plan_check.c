@@ -61,8 +61,7 @@ static ndp_status check_scores(const ndp_dry_run *d, ndp_stand_ins *w, bool trai
     ndp_engine **engines = calloc(n, sizeof *engines);
     ndp_model *models = calloc(n, sizeof *models);
     const ndp_program **programs = calloc(n, sizeof *programs);
-    ndp_status st =
-        engines && models && programs ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d programs", w->n);
+    ndp_status st = NDP_MEMORY(engines && models && programs, "to check %d programs", w->n);
     int built = 0;
     for (int i = 0; i < w->n && st == NDP_OK; i++) {
         if (trained && !w->engines[i])

@@ -1,5 +1,4 @@
 /* A plan as JSON: the numbers that its text has (plan.c, plan_check.c). */
-#include "data/sample.h"
 #include "plan/holding.h"
 #include "plan/plan_report.h"
 
@@ -52,37 +51,6 @@ void ndp_plan_put_job(ndp_json_out *o, const ndp_job *j) {
     put_model(o, j);
     put_layout(o, j);
     put_batch(o, j);
-}
-
-/* ---- its data ---- */
-
-static void put_rows_of(ndp_json_out *o, const char *key, const ndp_dataset *set) {
-    if (!set) {
-        ndp_json_put_null(o, key);
-        return;
-    }
-    ndp_json_open(o, key, '{');
-    ndp_json_put_int(o, "documents", ndp_dataset_documents(set));
-    ndp_json_put_int(o, "tokens", ndp_dataset_tokens(set));
-    ndp_json_put_int(o, "predicted", ndp_dataset_labels(set));
-    ndp_json_put_int(o, "rows", ndp_dataset_rows(set));
-    ndp_json_put_number(o, "fill", ndp_dataset_fill(set));
-    ndp_json_close(o, '}');
-}
-
-void ndp_plan_put_data(ndp_json_out *o, const ndp_job_data *d, const char *lines) {
-    if (!d) {
-        ndp_json_put_null(o, "data");
-        return;
-    }
-    bool held = d->held && ndp_dataset_rows(d->held) > 0;
-    ndp_json_open(o, "data", '{');
-    put_rows_of(o, "train", d->dataset);
-    put_rows_of(o, "held_out", held ? d->held : NULL);
-    ndp_json_put_bool(o, "head_only", d->tokens.head || d->held_tokens.head);
-    ndp_json_put_int(o, "steps", d->steps);
-    ndp_json_put_lines(o, "lines", lines);
-    ndp_json_close(o, '}');
 }
 
 /* ---- one rank ---- */

@@ -34,5 +34,5 @@ ndp_status ndp_plan_passes(const ndp_config *c, const ndp_plan_opts *o, char **t
     char *whole = ndp_str_detach(&out);
     ndp_str_release(&out);
     *text = whole ? whole : *text;
-    return whole ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
+    return NDP_MEMORY(whole, "for a text");
 }

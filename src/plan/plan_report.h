@@ -54,8 +54,8 @@ static inline double ndp_plan_save_seconds(const ndp_dry_run *d, int64_t bytes) 
 
 /* "model", "layout", "batch" */
 void ndp_plan_put_job(ndp_json_out *o, const ndp_job *j);
-/* "data"; `d` NULL: it was not read. `lines`: what a run prints about it. */
-void ndp_plan_put_data(ndp_json_out *o, const ndp_job_data *d, const char *lines);
+/* "data", its lines and its rows, of the head of the data (plan_data.c). */
+ndp_status ndp_plan_data(const ndp_job *j, ndp_plan_report *out);
 /* The sizes of the layout, members of an object. */
 void ndp_plan_put_sizes(ndp_json_out *o, const ndp_job *j);
 /* "rows" */

@@ -1,7 +1,6 @@
 /* The ways in which a job is planned: as it is, on a cluster, in several layouts, or in the fastest ones
  * (search_machines.c). */
 #include "data/corpus/files.h"
-#include "job/job_shown.h"
 #include "plan/anchor.h"
 #include "plan/micro_batch.h"
 #include "plan/plan_report.h"
@@ -245,5 +244,5 @@ ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text) {
     if (st != NDP_OK)
         return st;
     *text = whole;
-    return whole ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
+    return NDP_MEMORY(whole, "for a text");
 }

@@ -4,7 +4,6 @@
 #include "plan/step_time.h"
 
 #include <math.h>
-#include <stdio.h>
 
 ndp_plan_capacity ndp_plan_capacity_of(const ndp_dry_run *d, const ndp_cluster *c) {
     const ndp_device_facts *f = &c->facts;

@@ -30,7 +30,8 @@ void ndp_search_bounds_release(ndp_search_bounds *b) {
 
 /* ---- ways ---- */
 
-bool ndp_plan_way_reduces_once(const ndp_plan_way *c, const ndp_config *job) {
+/* Whether gradients are reduced once an update, not for each micro-batch: as the job says, or the default of its pp. */
+static bool reduces_once(const ndp_plan_way *c, const ndp_config *job) {
     return ndp_config_reduce_every(job, c->layout.size[NDP_PP]) == NDP_REDUCE_EVERY_UPDATE;
 }
 
@@ -66,7 +67,7 @@ double ndp_least_bytes(const ndp_dry_run *d, const ndp_cut_cost *u, const ndp_pl
     double state = j->config->optimizer.groups.n == 0 && ndp_job_optimizer(j).name == NDP_ADAMW ? 8 : 0;
     double narrow = (double)ndp_dtype_size(j->model.compute);
     double kept = shards > 1 && c->reshard ? 0 : narrow < 4 ? narrow : 0; /* gathered, beside their master */
-    bool once = c->accumulation > 1 && ndp_plan_way_reduces_once(c, j->config);
+    bool once = c->accumulation > 1 && reduces_once(c, j->config);
     double whole = shards > 1 ? 4 * (once ? held.trained : u->inner) + u->inner * (c->reshard ? narrow : 0) : 0;
     double of_experts = expert_shards(size), kept_experts = of_experts > 1 && c->reshard ? 0 : narrow < 4 ? narrow : 0;
     if (of_experts > 1 && once)
@@ -125,7 +126,7 @@ static double gathered(const ndp_cut_cost *u, const ndp_plan_way *c) {
 static ndp_status least_sent(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp_plan_way *c, double *seconds) {
     const int *size = c->layout.size;
     int shards = size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP], copies = size[NDP_DP_REPLICATE];
-    bool once = size[NDP_PP] > 1 || ndp_plan_way_reduces_once(c, b->d->job->config);
+    bool once = size[NDP_PP] > 1 || reduces_once(c, b->d->job->config);
     double weights = b->price->gpu ? gathered(u, c) / size[NDP_PP] : 0; /* 0: in memory that ranks share */
     double narrow = (double)ndp_dtype_size(b->d->job->model.compute), sums = 4 * b->price->gradient_bytes;
     double own = u->trained / size[NDP_PP],
@@ -197,8 +198,7 @@ static ndp_status grow_pipes(ndp_search_bounds *b) {
         return NDP_OK;
     larger.slots = b->slots ? 4 * b->slots : 1024;
     larger.pipes = calloc((size_t)larger.slots, sizeof *larger.pipes);
-    if (!larger.pipes)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the schedules of a search");
+    NDP_CHECK_MEMORY(larger.pipes, "for the schedules of a search");
     for (int i = 0; i < b->slots; i++)
         if (b->pipes[i].of)
             *slot_of(&larger, &b->pipes[i]) = b->pipes[i];
@@ -267,7 +267,7 @@ static ndp_status replay_table(ndp_search_bounds *b, const ndp_cut_cost *u, cons
     NDP_TRY(ndp_pipeline_make(c->schedule, c->layout.size[NDP_PP], c->virtual_stages, c->accumulation, &p));
     int *first = calloc((size_t)p.stages + 1, sizeof *first);
     double *messages = calloc((size_t)p.stages + 1, sizeof *messages);
-    ndp_status st = first && messages ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d stages", p.stages);
+    ndp_status st = NDP_MEMORY(first && messages, "for %d stages", p.stages);
     if (st == NDP_OK)
         st = ndp_stage_cut(&b->whole, u->rated, p.stages, NULL, 0, first);
     if (st == NDP_OK)
@@ -331,8 +331,7 @@ ndp_status ndp_least_step(ndp_search_bounds *b, const ndp_cut_cost *u, const ndp
     size_t n = (size_t)u->n_units;
     double *all = calloc(8 * n, sizeof *all), *of[8], sum[2] = {0};
     int inner;
-    if (!all)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the costs of %d units", u->n_units);
+    NDP_CHECK_MEMORY(all, "for the costs of %d units", u->n_units);
     for (int i = 0; i < 8; i++)
         of[i] = all + (size_t)i * n;
     ndp_status st = cost_of_data(b, u, c->layout.size, false, of, &sum[0]);

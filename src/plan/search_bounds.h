@@ -14,8 +14,6 @@ typedef struct ndp_plan_way {
     bool reshard;
     ndp_pipeline_kind schedule;
 } ndp_plan_way;
-/* Whether gradients are reduced once an update, not for each micro-batch: as the job says, or the default of its pp. */
-bool ndp_plan_way_reduces_once(const ndp_plan_way *c, const ndp_config *job);
 /* True where another layout does the same work and sends less: such are not tried. */
 bool ndp_plan_way_dominated(const ndp_layout *l, int micro_batch);
 

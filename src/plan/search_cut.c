@@ -89,8 +89,7 @@ static ndp_status cost_of_units(const ndp_dry_run *d, const ndp_device_price *p,
     out->unit_experts = out->unit_trained + n;
     out->reduced = (bool *)(out->unit_experts + n);
     out->n_units = m->n_units;
-    if (!out->units)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the costs of %d units", m->n_units);
+    NDP_CHECK_MEMORY(out->units, "for the costs of %d units", m->n_units);
     for (int g = 0; g < m->n_graphs; g++)
         NDP_TRY(cost_of_graph(d, p, mesh, &m->graphs[g], recompute, &of[g]));
     for (int i = 0; i < m->n_units; i++) {

@@ -112,8 +112,7 @@ static void say(tour *t, const ndp_plan_opts *o, int nodes, const char *text) {
 /* *out NULL: no layout fits, which is said. */
 static ndp_status visit(tour *t, const ndp_plan_opts *one, int nodes, ndp_searched **out) {
     ndp_searched *s = calloc(1, sizeof *s);
-    if (!s)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a search");
+    NDP_CHECK_MEMORY(s, "for a search");
     s->o = *one;
     s->nodes = nodes;
     s->o.nodes = &s->nodes, s->o.n_nodes = nodes > 0;

@@ -270,5 +270,5 @@ ndp_status ndp_replay_units(const ndp_pipeline *p, const ndp_cut_cost *u, const 
     free(t.left);
     free(t.there);
     free(t.whole);
-    return ok ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to replay %d stages", p->stages);
+    return NDP_MEMORY(ok, "to replay %d stages", p->stages);
 }

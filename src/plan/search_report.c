@@ -352,7 +352,7 @@ ndp_status ndp_plan_report_found(ndp_searched *const *of, int n, const ndp_plan_
                                  ndp_plan_output *out) {
     listed_way *rows = calloc((size_t)n * NDP_SHOWN, sizeof *rows);
     ndp_json_out *won = calloc((size_t)n, sizeof *won);
-    ndp_status st = rows && won ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d results", n * NDP_SHOWN);
+    ndp_status st = NDP_MEMORY(rows && won, "for %d results", n * NDP_SHOWN);
     bool several = o->n_other_clusters > 0;
     for (int i = 0; i < n && st == NDP_OK; i++)
         simpler_first(&of[i]->found);

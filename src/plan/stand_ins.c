@@ -73,9 +73,7 @@ static ndp_status take_room(ndp_stand_ins *w, size_t most) {
     w->shared = calloc(most, sizeof *w->shared);
     w->programs = calloc(most, sizeof *w->programs);
     w->scores = calloc(most, sizeof *w->scores);
-    return w->ranks && w->engines && w->shared && w->programs && w->scores
-               ? NDP_OK
-               : NDP_FAIL(NDP_ENOMEM, "not enough memory for %zu programs", most);
+    return NDP_MEMORY(w->ranks && w->engines && w->shared && w->programs && w->scores, "for %zu programs", most);
 }
 
 /* Combinations of the first and last coordinates, or of the first alone. */
@@ -130,8 +128,7 @@ static int find_same(const ndp_stand_ins *w, int i, const ndp_program *p) {
 static ndp_status take_slices(ndp_stand_ins *w, int i, const ndp_program *p) {
     size_t n = (size_t)p->opts.model->n_buffers;
     ndp_owned *owned = calloc(n + 1, sizeof *owned);
-    if (!owned)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check the programs");
+    NDP_CHECK_MEMORY(owned, "to check the programs");
     memcpy(owned, p->owned, n * sizeof *owned);
     w->shared[i].owned = owned;
     return NDP_OK;

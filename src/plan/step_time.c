@@ -208,8 +208,7 @@ ndp_status ndp_step_time_of_programs(const ndp_program *const *programs, int n, 
                                      const ndp_device_price *price, ndp_step_time *out) {
     step_replay r = {programs, price, n, calloc((size_t)n + 1, sizeof *r.ranks), 0};
     *out = (ndp_step_time){0};
-    if (!r.ranks)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to replay %d programs", n);
+    NDP_CHECK_MEMORY(r.ranks, "to replay %d programs", n);
     bool done = false;
     int64_t all = iterations_of(&r);
     ndp_status st = all > 0 ? fold(&r, all, &done) : NDP_OK;
@@ -227,8 +226,7 @@ ndp_status ndp_step_time_of(const ndp_dry_run *d, const ndp_model *m, const ndp_
     *need = (ndp_plan_need){0};
     ndp_engine **engines = calloc((size_t)n, sizeof *engines);
     const ndp_program **programs = calloc((size_t)n, sizeof *programs);
-    ndp_status st =
-        engines && programs ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the programs of %d stages", n);
+    ndp_status st = NDP_MEMORY(engines && programs, "for the programs of %d stages", n);
     for (int i = 0; i < n && st == NDP_OK; i++) {
         st = ndp_plan_engine(d, m, i * alike, &engines[i]);
         programs[i] = st == NDP_OK ? ndp_engine_program(engines[i]) : NULL;
@@ -253,9 +251,7 @@ static ndp_status time_passes(const ndp_dry_run *d, const ndp_device_price *pric
     ndp_model *models = calloc((size_t)n, sizeof *models);
     ndp_engine **engines = calloc((size_t)n, sizeof *engines);
     const ndp_program **programs = calloc((size_t)n, sizeof *programs);
-    ndp_status st = models && engines && programs
-                        ? NDP_OK
-                        : NDP_FAIL(NDP_ENOMEM, "not enough memory for the programs of %d stages", n);
+    ndp_status st = NDP_MEMORY(models && engines && programs, "for the programs of %d stages", n);
     while (built < n && st == NDP_OK) {
         st = ndp_plan_score_engine(d, built * alike, NULL, &models[built], &engines[built]);
         if (st == NDP_OK)

@@ -22,8 +22,7 @@ static ndp_program_place place_of(const ndp_rank *r, int split_place) {
 static ndp_status plan_host_memory(const ndp_rank *r, const ndp_job *j, const ndp_program_place *at, int64_t *bytes) {
     const ndp_transport *t = r->transport;
     int n = 0, *ranks = malloc((size_t)ndp_transport_host_ranks(t) * sizeof *ranks);
-    if (!ranks)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of %d ranks", ndp_transport_host_ranks(t));
+    NDP_CHECK_MEMORY(ranks, "for a list of %d ranks", ndp_transport_host_ranks(t));
     for (int other = 0; other < ndp_transport_world(t); other++)
         if (ndp_transport_host_of(t, other) == ndp_transport_host_of(t, ndp_transport_rank(t)))
             ranks[n++] = other;

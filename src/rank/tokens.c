@@ -3,7 +3,6 @@
 #include "checkpoint/agree.h"
 #include "rank/working.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

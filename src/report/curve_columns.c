@@ -38,8 +38,7 @@ ndp_status ndp_columns_add(ndp_curve_columns *c, double x, double y) {
         return NDP_OK;
     if (!c->at) {
         *c = (ndp_curve_columns){.at = calloc(NDP_COLUMNS, sizeof *c->at), .start = x};
-        if (!c->at)
-            return NDP_FAIL(NDP_ENOMEM, "not enough memory for a curve");
+        NDP_CHECK_MEMORY(c->at, "for a curve");
     }
     c->end = x;
     if (c->width == 0 && x > c->start)

@@ -179,7 +179,7 @@ ndp_status ndp_page_write(ndp_page *p) {
     for (int i = 0; i < p->n; i++)
         NDP_TRY(ndp_page_run(p, i));
     ndp_str_add(&p->out, "</body>\n</html>\n");
-    return p->out.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for a report") : NDP_OK;
+    return NDP_MEMORY(!p->out.failed, "for a report");
 }
 
 /* ---- reading ---- */
@@ -197,23 +197,20 @@ static ndp_status name_runs(ndp_page *p, const char *const *folders) {
     bool distinct = true;
     for (int i = 0; i < p->n; i++) {
         p->names[i] = ndp_page_name(folders[i]);
-        if (!p->names[i])
-            return NDP_FAIL(NDP_ENOMEM, "not enough memory for a report");
+        NDP_CHECK_MEMORY(p->names[i], "for a report");
         for (int k = 0; k < i; k++)
             distinct &= strcmp(p->names[i], p->names[k]) != 0;
     }
     for (int i = 0; i < p->n && !distinct; i++) {
         free(p->names[i]);
         p->names[i] = strdup(folders[i]);
-        if (!p->names[i])
-            return NDP_FAIL(NDP_ENOMEM, "not enough memory for a report");
+        NDP_CHECK_MEMORY(p->names[i], "for a report");
     }
     return NDP_OK;
 }
 
 static ndp_status read_runs(ndp_page *p, const char *const *folders) {
-    if (!p->runs || !p->names)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d runs", p->n);
+    NDP_CHECK_MEMORY(p->runs && p->names, "for %d runs", p->n);
     for (int i = 0; i < p->n; i++) {
         NDP_CHECK(folders[i], "ndp_runs_report: runs[%d] is NULL", i);
         NDP_TRY(ndp_run_read(folders[i], false, &p->runs[i]));

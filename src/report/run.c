@@ -47,7 +47,7 @@ static ndp_status add_job_line(ndp_run_view *r, const char *line, size_t n, ndp_
              *longer = ndp_format("%s %.*s", *value, (int)(n - indent), line + indent);
         free(*value);
         *value = longer;
-        return longer ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a job");
+        return NDP_MEMORY(longer, "for a job");
     }
     const char *value = colon + 1 + (colon + 1 < line + n && colon[1] == ' ');
     NDP_TRY(ndp_array_reserve(&r->keys, &r->capacity, r->n_keys + 1, sizeof *r->keys));
@@ -55,7 +55,7 @@ static ndp_status add_job_line(ndp_run_view *r, const char *line, size_t n, ndp_
     k->key = ndp_format("%.*s%s%.*s", (int)section->n, section->data, indent ? "." : "",
                         indent ? (int)(colon - line - 2) : 0, line + indent);
     k->value = strndup(value, (size_t)(line + n - value));
-    return k->key && k->value ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a job");
+    return NDP_MEMORY(k->key && k->value, "for a job");
 }
 
 static ndp_status read_job(ndp_run_view *r) {
@@ -233,8 +233,7 @@ static ndp_status read_run(ndp_run_view *out, run_part part) {
 
 ndp_status ndp_run_read(const char *folder, bool newest, ndp_run_view *out) {
     *out = (ndp_run_view){.folder = strdup(folder), .age = NAN};
-    if (!out->folder)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a path");
+    NDP_CHECK_MEMORY(out->folder, "for a path");
     return read_run(out, newest ? NEWEST : WHOLE);
 }
 

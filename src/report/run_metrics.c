@@ -63,8 +63,7 @@ static ndp_status find_curve(ndp_run_metrics *m, const char *key, ndp_curve **ou
         return NDP_OK;
     NDP_TRY(ndp_array_reserve(&m->curves, &m->curve_capacity, m->n_curves + 1, sizeof *m->curves));
     char *copy = strdup(key);
-    if (!copy)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a curve");
+    NDP_CHECK_MEMORY(copy, "for a curve");
     *out = &m->curves[m->n_curves++];
     **out = (ndp_curve){.key = copy, .newest = NAN};
     return NDP_OK;
@@ -132,8 +131,7 @@ static ndp_status add_cause(ndp_run_metrics *m, struct json_object *line) {
     char *copy = text ? strdup(text) : NULL;
     if (!text)
         return NDP_OK;
-    if (!copy)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the cause of a step");
+    NDP_CHECK_MEMORY(copy, "for the cause of a step");
     free(m->cause);
     m->cause = copy;
     m->cause_step = m->step;

@@ -82,8 +82,7 @@ static double newest_eval(const ndp_run_view *r) { return r->metrics.n_evals ? r
 static ndp_status fill(run_row *w, const ndp_run_view *r) {
     bool lines = r->metrics.lines > 0;
     w->path = strdup(r->folder);
-    if (!w->path)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of runs");
+    NDP_CHECK_MEMORY(w->path, "for a list of runs");
     for (char *p = w->path; *p; p++)
         if ((unsigned char)*p < ' ' || *p == 0x7f)
             *p = '?';
@@ -172,7 +171,7 @@ static ndp_status read_all(const ndp_strings *found, run_row *rows, int *n, ndp_
         if (st == NDP_ENOMEM)
             return st;
     }
-    return rows[0].path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of runs");
+    return NDP_MEMORY(rows[0].path, "for a list of runs");
 }
 
 static ndp_status write_list(const char *folder, const ndp_strings *found, bool json, char **text) {

@@ -80,7 +80,9 @@ ndp_status ndp_http_address_parse(const char *text, bool any, ndp_http_address *
     return NDP_OK;
 }
 
-bool ndp_http_host_is_ours(const ndp_http_address *a, const char *host) {
+/* Whether the header Host of a request names the address, or localhost. A page of another site that has made its own
+ * name point to 127.0.0.1 (DNS rebinding) does not. */
+static bool host_is_ours(const ndp_http_address *a, const char *host) {
     const char *const names[] = {a->host, "localhost", "127.0.0.1", "[::1]"};
     if (a->any)
         return true;
@@ -154,7 +156,7 @@ void ndp_serve_answer(void *server, const char *method, const char *path, const 
                                          {"Cache-Control", "no-store"},
                                          {"Referrer-Policy", "no-referrer"},
                                          {"Content-Security-Policy", s->policy}}};
-    if (!ndp_http_host_is_ours(&s->address, host))
+    if (!host_is_ours(&s->address, host))
         say(s, out, 403, "This server answers requests to its own address alone; another name needs --http-any.");
     else if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
         say(s, out, 405, "GET and HEAD alone.");

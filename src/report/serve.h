@@ -17,9 +17,6 @@ typedef struct ndp_http_address {
 } ndp_http_address;
 /* NDP_EINVAL: it is no such address; or it is not loopback, and not `any`. */
 NDP_API ndp_status ndp_http_address_parse(const char *text, bool any, ndp_http_address *out);
-/* Whether the header Host of a request names the address, or localhost. A page of another site that has made its own
- * name point to 127.0.0.1 (DNS rebinding) does not. */
-bool ndp_http_host_is_ours(const ndp_http_address *a, const char *host);
 
 struct ndp_http_server;
 struct ndp_watch;

@@ -157,8 +157,7 @@ ndp_status ndp_watch_screen(const ndp_watch *w, const ndp_screen_opts *o, char *
     ndp_str_add(&out, "");
     ndp_screen_add(&out, &w->run, w->name, o);
     char *whole = ndp_str_detach(&out);
-    if (!whole)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a screen");
+    NDP_CHECK_MEMORY(whole, "for a screen");
     *text = whole;
     return NDP_OK;
 }

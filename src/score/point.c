@@ -52,7 +52,7 @@ static ndp_status write_order(const ndp_rank *r, bool held, ndp_str *out) {
     for (int i = 0; !held && i < s->n_sources; i++)
         ndp_str_addf(out, " %lld %lld %lld", (long long)s->sources[i].first, (long long)s->sources[i].rows,
                      (long long)s->sources[i].taken);
-    return out->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to name the reference") : NDP_OK;
+    return NDP_MEMORY(!out->failed, "to name the reference");
 }
 
 ndp_status ndp_score_find_mismatched(ndp_score *s) {

@@ -193,9 +193,7 @@ static ndp_status take_room(scoring *s) {
     s->each = ndp_score_pass_rows(s->score);
     s->values = malloc(((size_t)s->of->n + 1) * sizeof *s->values);
     s->pass = malloc((size_t)(s->each + NDP_SCORE_FLAGS) * sizeof *s->pass);
-    return s->values && s->pass
-               ? NDP_OK
-               : NDP_FAIL(NDP_ENOMEM, "not enough memory to score %lld %s", (long long)s->of->n, s->of->what);
+    return NDP_MEMORY(s->values && s->pass, "to score %lld %s", (long long)s->of->n, s->of->what);
 }
 
 ndp_status ndp_score_lists_find(ndp_score *score, const ndp_score_lists *of, double **out) {

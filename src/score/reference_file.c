@@ -56,7 +56,7 @@ static ndp_status make_key(const ndp_score *s, const ndp_score_lists *lists, ndp
     s->model.architecture->list(s->model.facts, add_fact, &key);
     add_weights(r, &key);
     ndp_str_add(&key, lists->key);
-    ndp_status st = key.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to name the reference") : NDP_OK;
+    ndp_status st = NDP_MEMORY(!key.failed, "to name the reference");
     if (st == NDP_OK)
         *out = ndp_hash128_of(key.data, key.length);
     ndp_str_release(&key);
@@ -70,7 +70,7 @@ static ndp_status name_file(const ndp_rank *r, ndp_reference_file *f) {
     f->path = ndp_format("%s/%016llx%016llx.reference", folder, (unsigned long long)f->key.high,
                          (unsigned long long)f->key.low);
     free(folder);
-    return f->path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to name the reference");
+    return NDP_MEMORY(f->path, "to name the reference");
 }
 
 ndp_status ndp_reference_file_find(const ndp_score *s, const ndp_score_lists *lists, ndp_reference_file *out) {
@@ -115,8 +115,7 @@ ndp_status ndp_reference_file_write(const ndp_reference_file *f, const double *v
     size_t bytes = (size_t)f->n * sizeof *values;
     reference_header h = {.version = VERSION, .key = f->key, .payload = ndp_hash128_of(values, bytes), .n = f->n};
     char *data = malloc(sizeof h + bytes);
-    if (!data)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld numbers", (long long)f->n);
+    NDP_CHECK_MEMORY(data, "for %lld numbers", (long long)f->n);
     memcpy(h.magic, magic, sizeof magic);
     memcpy(data, &h, sizeof h);
     memcpy(data + sizeof h, values, bytes);

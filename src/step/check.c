@@ -82,7 +82,7 @@ static ndp_status replay_init(const ndp_program *const *programs, int n, ndp_vis
         NDP_TRY(ndp_tracks_match(programs, n, visits, false, &r->tracks));
     for (int i = 0; ok && i < n; i++)
         ok = (r->begun[i] = calloc((size_t)r->tracks.items[i].n + 1, sizeof **r->begun)) != NULL;
-    return ok ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d programs", n);
+    return NDP_MEMORY(ok, "to check %d programs", n);
 }
 
 /* ---- two iterations ---- */

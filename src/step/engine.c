@@ -38,7 +38,7 @@ static ndp_status connect_messages(ndp_engine *e, int channel) {
     int n = ndp_comm_size(e->comms[channel]);
     uint64_t *orders[2] = {calloc((size_t)n, sizeof **orders), calloc((size_t)n, sizeof **orders)};
     ndp_comm_event m;
-    ndp_status st = orders[0] && orders[1] ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d ranks", n);
+    ndp_status st = NDP_MEMORY(orders[0] && orders[1], "for %d ranks", n);
     for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_ALL_ITERATIONS);
          st == NDP_OK && ndp_program_comm_event(&e->program, &c, &m);)
         if (m.begin && ndp_comm_event_channel(&m) == channel) {
@@ -189,8 +189,7 @@ static ndp_status ready(ndp_engine *e) {
     e->lent = calloc((size_t)e->model.n_units * NDP_MAX_INPUTS, sizeof *e->lent);
     size_t ep = (size_t)e->opts.step.mesh.layout.size[NDP_EP];
     e->rows = calloc(NDP_MOST_COLLECTIVES * ep * ep, sizeof *e->rows);
-    if (!e->works || !e->begun || !e->addresses || !e->lent || !e->rows)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the engine");
+    NDP_CHECK_MEMORY(e->works && e->begun && e->addresses && e->lent && e->rows, "for the engine");
     for (int i = 0; i < e->program.n_blocks; i++)
         e->addresses[i] = ndp_engine_at(e, (ndp_address){i, 0});
     return ndp_engine_open_host(e);
@@ -205,8 +204,7 @@ static int node_ranks_of(const ndp_engine_opts *o) {
 
 ndp_status ndp_engine_create(const ndp_engine_opts *opts, ndp_engine **out) {
     ndp_engine *e = calloc(1, sizeof *e);
-    if (!e)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the engine");
+    NDP_CHECK_MEMORY(e, "for the engine");
     e->opts = *opts;
     e->opts.step.node_ranks = node_ranks_of(opts);
     e->opts.step.parallel.align = ndp_update_align(&opts->step.optimizer);

@@ -249,8 +249,7 @@ ndp_status ndp_engine_rows(ndp_engine *e, int micro_batch, const char *name, int
     ndp_row_cut cut = ndp_cut_rows(e->model.opts.rows, &e->opts.step.mesh, &e->opts.step.parallel);
     int64_t n = e->model.inputs->rows[in->extent];
     void *own = malloc(ndp_input_bytes(e->model.inputs, input) + 1);
-    if (!own)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %s of %lld rows", name, (long long)n);
+    NDP_CHECK_MEMORY(own, "for %s of %lld rows", name, (long long)n);
     ndp_status st = ndp_engine_input(e, micro_batch, name, own);
     ndp_view v = {own, in->type, n, in->cols, in->cols};
     for (int64_t i = 0; st == NDP_OK && i < n; i++) {
@@ -314,8 +313,7 @@ static ndp_status fill_table(ndp_engine *e, int input) {
     const ndp_input *in = &e->model.inputs->items[input];
     size_t bytes = ndp_input_bytes(e->model.inputs, input);
     void *table = calloc(bytes + 1, 1);
-    if (!table)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the table %s", in->name);
+    NDP_CHECK_MEMORY(table, "for the table %s", in->name);
     in->fill(&e->model, in->number, table);
     ndp_status st = ndp_engine_copy(e, ndp_engine_input_at(e, input, 0, 0), table, bytes, true);
     free(table);
@@ -330,8 +328,7 @@ static ndp_status fill_pieces(ndp_engine *e) {
         int64_t *table = o->n_pieces > 0 ? malloc(bytes) : NULL;
         if (o->n_pieces == 0)
             continue;
-        if (!table)
-            return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of %lld pieces", (long long)o->n_pieces);
+        NDP_CHECK_MEMORY(table, "for a table of %lld pieces", (long long)o->n_pieces);
         ndp_pieces_fill(&e->program.groups, &e->model.buffers[i].segments, o->shard.shards, o->shard.index, table);
         ndp_status st = ndp_engine_copy(e, ndp_engine_at(e, o->pieces), table, bytes, true);
         free(table);

@@ -73,9 +73,7 @@ ndp_status ndp_engine_mixture(const ndp_engine *e, int micro_batch, ndp_input_ki
         return NDP_OK;
     size_t bytes = ndp_input_bytes(inputs, input) / (size_t)inputs->mixtures.n;
     char *rows = malloc(bytes + 1);
-    if (!rows)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %zu bytes of the input %s", bytes,
-                        inputs->items[input].name);
+    NDP_CHECK_MEMORY(rows, "for %zu bytes of the input %s", bytes, inputs->items[input].name);
     ndp_status st = visit_mixture(e, input, unit, micro_batch, rows, visit, user);
     free(rows);
     return st;

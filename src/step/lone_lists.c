@@ -33,8 +33,7 @@ ndp_status ndp_lone_list_make(const ndp_list *list, const ndp_lone_costs *costs,
     for (int i = 0; i < list->n; i++)
         begins += list->calls[i].kind == NDP_CALL_BEGIN ? (size_t)ndp_repeats_times(&list->repeats, i) : 0;
     out->busy = calloc(begins + 1, sizeof *out->busy);
-    if (!out->calls || !out->busy)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of %zu calls", n);
+    NDP_CHECK_MEMORY(out->calls && out->busy, "for a list of %zu calls", n);
     int b = 0;
     for (ndp_walk w = NDP_WALK_START; ndp_walk_next(&list->repeats, list->n, NDP_ALL_ITERATIONS, &w);) {
         ndp_lone_call *c = &out->calls[out->n++];

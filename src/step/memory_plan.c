@@ -31,8 +31,7 @@ static size_t aligned(size_t n) { return (n + 255) & ~(size_t)255; }
 static ndp_status list_intervals(const ndp_program *p, ndp_interval **items, int *n) {
     *items = calloc((size_t)p->n_blocks + 1, sizeof **items);
     *n = 0;
-    if (!*items)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to plan %d blocks", p->n_blocks);
+    NDP_CHECK_MEMORY(*items, "to plan %d blocks", p->n_blocks);
     for (int i = 0; i < p->n_blocks; i++)
         if (!p->blocks[i].persistent && p->blocks[i].life.first >= 0)
             (*items)[(*n)++] = (ndp_interval){aligned(p->blocks[i].bytes), p->blocks[i].life, 0};
@@ -75,8 +74,7 @@ static size_t own_bytes(const ndp_program *p, const ndp_block *b) {
 /* Sets p->peak: the first instruction at which this rank's blocks take the most. */
 static ndp_status find_peak(ndp_program *p) {
     int64_t *change = calloc((size_t)p->n + 1, sizeof *change), now = 0, most = -1; /* of bytes, at an instruction */
-    if (!change)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to plan %d instructions", p->n);
+    NDP_CHECK_MEMORY(change, "to plan %d instructions", p->n);
     for (int i = 0; i < p->n_blocks; i++) {
         const ndp_life *l = &p->blocks[i].life;
         int64_t bytes = (int64_t)own_bytes(p, &p->blocks[i]);

@@ -40,8 +40,7 @@ static ndp_status emit_begin(ndp_builder *b, const border *v, bool send, int *in
     ndp_slot *s = ndp_slot_of(b, v->number, v->micro_batch);
     ndp_dtype type = b->m->opts.compute;
     char *what = ndp_arena_format(&p->arena, "%s stage %d", v->gradient ? "gradient from" : "output of", v->stage);
-    if (!what)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the step program");
+    NDP_CHECK_MEMORY(what, "for the step program");
     ndp_address at = {v->gradient ? s->grad_input : s->output, 0};
     return ndp_emit_begin(
         p,

@@ -168,8 +168,7 @@ static ndp_status find_extents(order_check *o, const ndp_list *list, const exten
     if (*of)
         return NDP_OK;
     *out = *of = calloc(NDP_BASES, sizeof **of);
-    if (!*of)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check the order of a program");
+    NDP_CHECK_MEMORY(*of, "to check the order of a program");
     for (int i = 0; i < list->n; i++) {
         widen(*of, list->calls[i].in, list->calls[i].n_in);
         widen(*of, list->calls[i].out, list->calls[i].n_out);

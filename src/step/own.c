@@ -191,8 +191,7 @@ ndp_status ndp_own_all(ndp_program *p) {
     const ndp_model *m = p->opts.model;
     NDP_TRY(make_groups(p));
     p->owned = calloc((size_t)m->n_buffers, sizeof *p->owned);
-    if (!p->owned)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the program of %d units", m->n_units);
+    NDP_CHECK_MEMORY(p->owned, "for the program of %d units", m->n_units);
     for (int i = 0; i < m->n_buffers; i++) {
         NDP_TRY(check_owners(p, &m->buffers[i]));
         NDP_TRY(own_buffer(p, i));

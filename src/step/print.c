@@ -1,8 +1,6 @@
 /* A program as text (`plan --program`). */
 #include "step/program.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static void print_place(const ndp_program *p, const char *label, ndp_address at, ndp_str *out) {

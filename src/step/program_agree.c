@@ -36,8 +36,7 @@ static uint64_t hash_of(const ndp_program *p, int channel, int64_t *n) {
 static ndp_status list_texts(const ndp_program *p, int channel, int64_t n, event_text **out) {
     ndp_comm_event e;
     *out = calloc((size_t)n + 1, sizeof **out);
-    if (!*out)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to compare programs");
+    NDP_CHECK_MEMORY(*out, "to compare programs");
     int64_t i = 0;
     for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_ALL_ITERATIONS); ndp_program_comm_event(p, &c, &e);)
         if (e.begin && ndp_comm_event_channel(&e) == channel)
@@ -76,8 +75,7 @@ static ndp_status compare_lists(ndp_comm *c, event_text *mine, int64_t n) {
                         "the programs of group %s differ: that of its rank 0 has %lld operations, that of %d %lld",
                         ndp_comm_name(c), (long long)of_first, ndp_comm_rank(c), (long long)n);
     event_text *first = calloc((size_t)of_first + 1, sizeof *first);
-    if (!first)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to compare programs");
+    NDP_CHECK_MEMORY(first, "to compare programs");
     if (ndp_comm_rank(c) == 0 && n)
         memcpy(first, mine, (size_t)n * sizeof *first);
     ndp_status st = broadcast(c, first, of_first * (int64_t)sizeof *first);
@@ -104,8 +102,7 @@ static void message_text(const ndp_comm_event *m, int me, event_text out) {
 static ndp_status agree_on_messages(const ndp_program *p, int channel, ndp_comm *c) {
     int size = ndp_comm_size(c), me = ndp_comm_rank(c);
     int64_t *pairs = calloc((size_t)(size * size) + 1, sizeof *pairs); /* from, then to; the last one: all */
-    if (!pairs)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to compare programs");
+    NDP_CHECK_MEMORY(pairs, "to compare programs");
     ndp_comm_event e;
     event_text text;
     for (ndp_comm_event_cursor at = NDP_COMM_EVENTS(NDP_ALL_ITERATIONS); ndp_program_comm_event(p, &at, &e);) {

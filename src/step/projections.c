@@ -85,7 +85,7 @@ static ndp_status name_member(ndp_builder *b, const ndp_segment *s, int64_t memb
     const char *name = ndp_segment_tensor_name(s, member, room);
     *out = ndp_segment_member(s, member);
     out->name = name == room ? ndp_arena_strdup(&b->p->arena, name) : name;
-    return out->name ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of a program's calls");
+    return NDP_MEMORY(out->name, "for the names of a program's calls");
 }
 
 static ndp_status transform(ndp_builder *b, const directions *d, const ndp_segments *own, int64_t k, int64_t member) {
@@ -128,8 +128,7 @@ static ndp_status make_tables(ndp_builder *b, int buffer, ndp_arena *arena, dire
     if (tp == 1 || b->m->buffers[buffer].owners == NDP_GROUP_EXPERT_SHARD)
         return NDP_OK;
     ndp_segments *tables = ndp_arena_alloc(arena, (size_t)tp * sizeof *tables);
-    if (!tables)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of %d ranks", tp);
+    NDP_CHECK_MEMORY(tables, "for the tables of %d ranks", tp);
     for (int r = 0; r < tp; r++) {
         mesh.coord[NDP_TP] = r;
         NDP_TRY(ndp_parallel_segments(whole, &mesh, &o->step.parallel, arena, &tables[r]));

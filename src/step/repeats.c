@@ -237,8 +237,7 @@ static ndp_status own_operands(const folding *f, ndp_instr *in) {
     ndp_call *c = &in->call;
     size_t n = (size_t)c->n_in + (size_t)c->n_out;
     ndp_operand *own = ndp_arena_alloc(&f->p->arena, n * sizeof *own);
-    if (!own)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to fold a program of %d instructions", f->p->n);
+    NDP_CHECK_MEMORY(own, "to fold a program of %d instructions", f->p->n);
     memcpy(own, c->in, (size_t)c->n_in * sizeof *own);
     memcpy(own + c->n_in, c->out, (size_t)c->n_out * sizeof *own);
     c->in = own;
@@ -327,9 +326,8 @@ static ndp_status take_tables(folding *f, ndp_block **blocks) {
     f->order = malloc(n * sizeof *f->order);
     *blocks = malloc(n * sizeof **blocks);
     f->p->repeats.items = calloc(1, sizeof *f->p->repeats.items);
-    return f->items && f->slots && f->order && *blocks && f->p->repeats.items
-               ? NDP_OK
-               : NDP_FAIL(NDP_ENOMEM, "not enough memory to fold a program of %d instructions", f->p->n);
+    return NDP_MEMORY(f->items && f->slots && f->order && *blocks && f->p->repeats.items,
+                      "to fold a program of %d instructions", f->p->n);
 }
 
 ndp_status ndp_program_fold(ndp_program *p, int first, int n, int times, int micro_batches, bool *folded) {

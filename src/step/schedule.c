@@ -12,8 +12,7 @@
 ndp_status ndp_schedule_in_order(const ndp_model *m, int accumulation, ndp_schedule *out) {
     bool train = m->opts.mode == NDP_MODEL_TRAIN;
     *out = (ndp_schedule){.runs = calloc(2 * (size_t)accumulation, sizeof *out->runs)};
-    if (!out->runs)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a schedule of %d micro-batches", accumulation);
+    NDP_CHECK_MEMORY(out->runs, "for a schedule of %d micro-batches", accumulation);
     for (int mb = 0; mb < accumulation; mb++) {
         out->runs[out->n++] = (ndp_planned_run){0, m->n_units, mb, NDP_ACTION_FORWARD, 0};
         if (train)
@@ -101,8 +100,7 @@ static ndp_status find_times(const ndp_pipeline *p, int rank, ndp_schedule *s) {
     size_t stages = (size_t)p->stages, n = stages * (size_t)p->micro_batches;
     double *ones = malloc((stages + 2 * n) * sizeof *ones), *reads = ones + stages;
     ndp_pipeline_times times;
-    if (!ones)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a schedule of %d entries", s->n);
+    NDP_CHECK_MEMORY(ones, "for a schedule of %d entries", s->n);
     for (size_t i = 0; i < stages; i++)
         ones[i] = 1;
     ndp_status st = ndp_pipeline_replay(p, &(ndp_pipeline_costs){ones, ones, ones, 0}, &times);
@@ -251,8 +249,7 @@ ndp_schedule_body ndp_schedule_find_body(const ndp_schedule *s, const ndp_model 
 ndp_status ndp_schedule_shorten(const ndp_schedule *s, const ndp_schedule_body *body, int kept, ndp_schedule *out) {
     int removed = (body->times - kept) * body->n, from = body->first + kept * body->n;
     *out = (ndp_schedule){.runs = calloc((size_t)(s->n - removed) + 1, sizeof *out->runs), .n = s->n - removed};
-    if (!out->runs)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a schedule of %d entries", out->n);
+    NDP_CHECK_MEMORY(out->runs, "for a schedule of %d entries", out->n);
     for (int i = 0; i < out->n; i++) {
         int of = i < from ? i : i + removed;
         out->runs[i] = s->runs[of];

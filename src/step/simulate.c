@@ -214,8 +214,7 @@ static void lone_links(const void *user, const ndp_call *call, double busy[NDP_B
 static ndp_status make_lone(simulation *s, int i) {
     const ndp_program *p = track(s, i)->program;
     s->lone[i] = calloc(LONE_LISTS, sizeof *s->lone[i]);
-    if (!s->lone[i])
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to simulate %d programs", s->tracks.n);
+    NDP_CHECK_MEMORY(s->lone[i], "to simulate %d programs", s->tracks.n);
     for (int k = 0; k < p->n; k++) {
         const ndp_instr *in = &p->instrs[k];
         s->ranks[i].in = in;
@@ -266,7 +265,7 @@ static ndp_status take_memory(simulation *s, ndp_simulation *out) {
         ok = (!times || out->times[i]) && s->operations[i] && (s->events[i] || s->costs->background);
     }
     s->times = out->times;
-    return ok ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to simulate %d programs", s->tracks.n);
+    return NDP_MEMORY(ok, "to simulate %d programs", s->tracks.n);
 }
 
 static void release(simulation *s) {

@@ -75,8 +75,7 @@ static void extend(ndp_interval *item, const ndp_call *c, int at, int works) {
  * the last one ends. */
 static ndp_status place_calls(const staged_calls *s, int calls, int n, size_t from, size_t *places, size_t *end) {
     ndp_interval *items = calloc((size_t)n + 1, sizeof *items); /* by number; calls without one take nothing */
-    if (!items)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to place the collectives of %d calls", calls);
+    NDP_CHECK_MEMORY(items, "to place the collectives of %d calls", calls);
     int number;
     for (int i = 0; i < calls; i++) {
         const ndp_call *c = comm_at(s, i, &number);
@@ -109,8 +108,7 @@ ndp_status ndp_staging_plan(ndp_program *p) {
             n += (size_t)p->opts.units[g].lists[phase].n;
         }
     s->places = calloc(n + 1, sizeof *s->places);
-    if (!s->places)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the places of %zu calls", n);
+    NDP_CHECK_MEMORY(s->places, "for the places of %zu calls", n);
     for (int g = 0; g < p->opts.model->n_graphs; g++)
         for (int phase = 0; phase < NDP_PHASES; phase++) {
             const ndp_list *list = &p->opts.units[g].lists[phase];

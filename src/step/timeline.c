@@ -114,8 +114,7 @@ static ndp_status exchange_events(ndp_timeline *t, ndp_comm *c, const int64_t *c
     for (size_t r = 0; r < ranks; r++)
         most = (size_t)counts[r] > most ? (size_t)counts[r] : most;
     ndp_timeline_event *mine = calloc(most, size), *all = calloc(most * ranks, size);
-    ndp_status st =
-        mine && all ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to gather the events of %zu ranks", ranks);
+    ndp_status st = NDP_MEMORY(mine && all, "to gather the events of %zu ranks", ranks);
     if (st == NDP_OK && t->n > 0)
         memcpy(mine, t->events, (size_t)t->n * size);
     if (st == NDP_OK)
@@ -140,8 +139,7 @@ ndp_status ndp_timeline_gather(ndp_timeline *t, ndp_comm *c, bool one_clock) {
     _Static_assert(sizeof(ndp_timeline_event) % sizeof(int64_t) == 0, "events travel as 8 byte numbers");
     _Static_assert(sizeof(ndp_rank_time) % sizeof(int64_t) == 0, "so do ranks");
     int64_t n = t->n, *counts = calloc((size_t)ndp_comm_size(c) + 1, sizeof *counts);
-    if (!counts)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to gather the events of %d ranks", ndp_comm_size(c));
+    NDP_CHECK_MEMORY(counts, "to gather the events of %d ranks", ndp_comm_size(c));
     ndp_status st = one_clock ? NDP_OK : ndp_barrier(c);
     double now = one_clock ? 0 : ndp_now();
     for (int i = 0; i < t->n; i++)

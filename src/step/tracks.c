@@ -39,7 +39,7 @@ static ndp_status take_track(const ndp_program *p, ndp_visits visits, ndp_track 
     bool ok = t->events && t->begin && t->place && t->other && t->match && t->messages && t->begun;
     for (int k = 0; ok && k < NDP_CHANNELS; k++)
         ok = (t->nth[k] = calloc(on[k] + 1, sizeof *t->nth[k])) != NULL;
-    return ok ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to match a program of %d communications", t->n);
+    return NDP_MEMORY(ok, "to match a program of %d communications", t->n);
 }
 
 /* ---- one rank ---- */
@@ -229,8 +229,7 @@ static void find_lone(ndp_track *t) {
 ndp_status ndp_tracks_match(const ndp_program *const *programs, int n, ndp_visits visits, bool without_lone,
                             ndp_tracks *out) {
     *out = (ndp_tracks){calloc((size_t)n + 1, sizeof *out->items), n};
-    if (!out->items)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to match %d programs", n);
+    NDP_CHECK_MEMORY(out->items, "to match %d programs", n);
     for (int i = 0; i < n; i++)
         out->items[i].program = programs[i], out->items[i].rank = programs[i]->opts.step.mesh.rank;
     for (int i = 0; i < n; i++)

@@ -177,8 +177,7 @@ static ndp_status walk(written *w) {
 
 ndp_status ndp_gradients_written(const ndp_program *p) {
     written w = {.program = p, .of = calloc((size_t)p->n_blocks + 1, sizeof *w.of)};
-    if (!w.of)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check the gradients of %d blocks", p->n_blocks);
+    NDP_CHECK_MEMORY(w.of, "to check the gradients of %d blocks", p->n_blocks);
     ndp_status st = walk(&w);
     for (int i = 0; i < p->n_blocks; i++)
         free(w.of[i].items);

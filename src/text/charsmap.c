@@ -128,5 +128,5 @@ ndp_status ndp_charsmap_apply(const ndp_charsmap *m, ndp_span text, ndp_str *out
     }
     if (begin < text.n)
         apply_grapheme(m, text.data + begin, text.n - begin, out);
-    return out->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to normalize %zu bytes of text", text.n) : NDP_OK;
+    return NDP_MEMORY(!out->failed, "to normalize %zu bytes of text", text.n);
 }

@@ -14,8 +14,7 @@
 ndp_status ndp_pieces_add(ndp_pieces *p, const char *text, size_t n) {
     NDP_TRY(ndp_array_reserve(&p->ends, &p->capacity, p->n + 1, sizeof *p->ends));
     ndp_str_add_bytes(&p->text, text, n);
-    if (p->text.failed)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to decode %lld tokens", (long long)p->n);
+    NDP_CHECK_MEMORY(!p->text.failed, "to decode %lld tokens", (long long)p->n);
     p->ends[p->n++] = (int64_t)p->text.length;
     return NDP_OK;
 }
@@ -41,8 +40,7 @@ static int byte_of(ndp_span token) {
 
 static ndp_status end_of_bytes(ndp_str *bytes, ndp_pieces *to) {
     size_t n = bytes->length;
-    if (bytes->failed)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to decode bytes");
+    NDP_CHECK_MEMORY(!bytes->failed, "to decode bytes");
     bytes->length = 0;
     if (n && ndp_utf8_valid_prefix(bytes->data, n) == n)
         return ndp_pieces_add(to, bytes->data, n);

@@ -251,8 +251,7 @@ ndp_status ndp_normalize(const ndp_text_steps *n, ndp_span text, ndp_normalize_s
         NDP_TRY(follow(&n->items[i], text, limit, s, regex, to, first));
         to->length = 0;
         NDP_TRY(run(&n->items[i], text, limit, s, regex, to, &changed));
-        if (to->failed)
-            return NDP_FAIL(NDP_ENOMEM, "not enough memory to normalize %zu bytes of text", text.n);
+        NDP_CHECK_MEMORY(!to->failed, "to normalize %zu bytes of text", text.n);
         if (to->length > limit)
             return NDP_FAIL(NDP_EFORMAT, "the tokenizer's normalizers make a text longer than %zu bytes of it", limit);
         if (!changed)

@@ -106,7 +106,7 @@ static ndp_status rewrite(const walk *w, int stage, ndp_span text, ndp_str *to) 
         ndp_str_add(to, p->content);
         ndp_str_add_bytes(to, text.data, text.n);
     }
-    return to->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to cut %zu bytes of text into words", text.n) : NDP_OK;
+    return NDP_MEMORY(!to->failed, "to cut %zu bytes of text into words", text.n);
 }
 
 static bool begins_with(ndp_span text, const char *content) {

@@ -192,5 +192,5 @@ ndp_status ndp_regex_replace(const ndp_regex *r, ndp_regex_scratch *s, ndp_span 
         if (out->length > limit)
             return NDP_FAIL(NDP_EFORMAT, "the tokenizer's replacements make a text longer than %zu bytes of it", limit);
     }
-    return out->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to replace in %zu bytes of text", text.n) : NDP_OK;
+    return NDP_MEMORY(!out->failed, "to replace in %zu bytes of text", text.n);
 }

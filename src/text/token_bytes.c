@@ -30,8 +30,7 @@ static ndp_status decoded_length(ndp_token_bytes *b, int32_t id, int times, int3
     const int32_t ids[] = {id, id};
     b->text.length = 0;
     NDP_TRY(ndp_tokenizer_decode(b->tokenizer, ids, times, true, &b->text));
-    if (b->text.failed)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to decode a token");
+    NDP_CHECK_MEMORY(!b->text.failed, "to decode a token");
     *n = (int32_t)b->text.length;
     return NDP_OK;
 }

@@ -22,8 +22,7 @@ static ndp_status finish(ndp_tokenizer *t, ndp_status st, ndp_tokenizer **out) {
 
 static ndp_status create_bytes(ndp_tokenizer **out) {
     ndp_tokenizer *t = calloc(1, sizeof *t);
-    if (!t)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
+    NDP_CHECK_MEMORY(t, "for a tokenizer");
     t->bytes = true;
     t->bos = BYTES_BOS;
     t->eos = BYTES_EOS;
@@ -34,8 +33,7 @@ static ndp_status create_bytes(ndp_tokenizer **out) {
 ndp_status ndp_tokenizer_of_ids(int64_t vocab, int64_t bos, int64_t eos, const char *why, ndp_tokenizer **out) {
     NDP_CHECK(vocab > 0 && vocab <= INT32_MAX, "a vocabulary of %lld ids", (long long)vocab);
     ndp_tokenizer *t = calloc(1, sizeof *t);
-    if (!t)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
+    NDP_CHECK_MEMORY(t, "for a tokenizer");
     t->ids = (int32_t)vocab;
     t->bos = (int32_t)bos;
     t->eos = (int32_t)eos;
@@ -46,8 +44,7 @@ ndp_status ndp_tokenizer_of_ids(int64_t vocab, int64_t bos, int64_t eos, const c
 
 ndp_status ndp_tokenizer_parse(const char *text, size_t size, const char *what, ndp_tokenizer **out) {
     ndp_tokenizer *t = calloc(1, sizeof *t);
-    if (!t)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
+    NDP_CHECK_MEMORY(t, "for a tokenizer");
     t->bos = t->eos = -1;
     t->fingerprint = ndp_hash128_of(text, size);
     ndp_status st = ndp_workbenches_create(&t->benches);
@@ -139,9 +136,7 @@ static ndp_status find_paths(const char *source, ndp_arena *names, paths *out) {
                    .special = folder ? ndp_arena_format(names, "%s/special_tokens_map.json", folder) : NULL,
                    .vocab = is_folder ? ndp_arena_format(names, "%s/vocab.json", source) : "",
                    .merges = is_folder ? ndp_arena_format(names, "%s/merges.txt", source) : ""};
-    return out->json && out->config && out->special && out->vocab && out->merges
-               ? NDP_OK
-               : NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
+    return NDP_MEMORY(out->json && out->config && out->special && out->vocab && out->merges, "for a tokenizer");
 }
 
 ndp_status ndp_tokenizer_create(const char *source, ndp_tokenizer **out) {
@@ -344,5 +339,5 @@ ndp_status ndp_tokenizer_decode(const ndp_tokenizer *t, const int32_t *ids, int6
     if (t->ids)
         return n ? fail_no_texts(t) : NDP_OK;
     NDP_TRY(t->bytes ? decode_bytes(t, ids, n, skip_special, out) : decode_text(t, ids, n, skip_special, out));
-    return out->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to decode %lld tokens", (long long)n) : NDP_OK;
+    return NDP_MEMORY(!out->failed, "to decode %lld tokens", (long long)n);
 }

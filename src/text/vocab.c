@@ -26,8 +26,7 @@ static uint32_t slot_of(const ndp_vocab *v, const char *text, size_t length, uin
 
 static ndp_status rehash(ndp_vocab *v, uint32_t slots) {
     ndp_vocab_slot *old = v->slots, *grown = malloc(slots * sizeof *grown);
-    if (!grown)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a vocabulary of %lld", (long long)v->n);
+    NDP_CHECK_MEMORY(grown, "for a vocabulary of %lld", (long long)v->n);
     memset(grown, 0xff, slots * sizeof *grown);
     uint32_t before = old ? v->mask + 1 : 0;
     v->slots = grown;
@@ -77,8 +76,7 @@ ndp_status ndp_vocab_add(ndp_vocab *v, const char *what, const char *text, size_
     NDP_TRY(reserve_id(v, id));
     uint32_t at = (uint32_t)v->text.length;
     ndp_str_add_bytes(&v->text, text, length);
-    if (v->text.failed)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a vocabulary of %lld", (long long)v->n);
+    NDP_CHECK_MEMORY(!v->text.failed, "for a vocabulary of %lld", (long long)v->n);
     v->words[id] = (ndp_vocab_word){at, (uint32_t)length, true};
     if (searchable) {
         v->filled += v->slots[slot].id < 0;

@@ -33,8 +33,7 @@ static ndp_status run_model(const ndp_words *w, ndp_words_scratch *s, ndp_span w
     if (w->byte_level) {
         s->characters.length = 0;
         ndp_bytes_to_characters(word, &s->characters);
-        if (s->characters.failed)
-            return NDP_FAIL(NDP_ENOMEM, "not enough memory to encode a word of %zu bytes", word.n);
+        NDP_CHECK_MEMORY(!s->characters.failed, "to encode a word of %zu bytes", word.n);
         word = (ndp_span){s->characters.data, s->characters.length};
     }
     return w->is_unigram ? ndp_unigram_encode(&w->unigram, word, &s->unigram, ids)

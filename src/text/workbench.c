@@ -14,8 +14,7 @@ struct ndp_workbenches {
 
 ndp_status ndp_workbenches_create(ndp_workbenches **out) {
     ndp_workbenches *all = calloc(1, sizeof *all);
-    if (!all)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
+    NDP_CHECK_MEMORY(all, "for a tokenizer");
     pthread_mutex_init(&all->lock, NULL);
     *out = all;
     return NDP_OK;

@@ -11,8 +11,7 @@
 
 ndp_status ndp_appended_open(ndp_appended *f, char *path, const char *unit, int64_t end) {
     *f = (ndp_appended){.path = path, .unit = unit, .end = end};
-    if (!path)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the name of a file");
+    NDP_CHECK_MEMORY(path, "for the name of a file");
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)
         return NDP_FAIL(NDP_EIO, "cannot write %s: %s", path, strerror(errno));

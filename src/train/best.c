@@ -15,7 +15,6 @@
 #include "checkpoint/shards.h"
 #include "train/loop.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>

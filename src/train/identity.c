@@ -1,7 +1,7 @@
 /* The identity of a run: collecting it. */
 #include "train/identity.h"
-
 #include "base/json.h"
+
 #include <stdlib.h>
 #include <string.h>
 

@@ -84,8 +84,7 @@ static ndp_status compare_identities(ndp_identity_comparison *c) {
     static const char last[] = "data.tokens"; /* compared last: it depends on the others */
     ndp_str unknown = {0};
     c->of = calloc((size_t)json_object_object_length(c->now) + 1, sizeof *c->of);
-    if (!c->of)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to compare a run with its checkpoint");
+    NDP_CHECK_MEMORY(c->of, "to compare a run with its checkpoint");
     json_object_object_foreach(c->now, key, value) {
         (void)value;
         if (strcmp(key, last) != 0)

@@ -14,12 +14,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "checkpoint/agree.h"
-#include "step/timeline.h"
 #include "train/links.h"
 #include "train/run_folder.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -172,10 +170,8 @@ static void say_lines(const ndp_training_loop *l, char *text) {
 
 static ndp_status say_peak(const ndp_training_loop *l) {
     char *line = ndp_trainer_describe_peak(l->trainer);
-    if (!line)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a line");
-    ndp_say(l->say, l->opts->user, "%s", line);
-    free(line);
+    NDP_CHECK_MEMORY(line, "for a line");
+    say_lines(l, line);
     return NDP_OK;
 }
 
@@ -185,12 +181,6 @@ static ndp_status measure_peak(const ndp_training_loop *l) {
         return NDP_OK;
     NDP_TRY(ndp_trainer_measure_peak(l->trainer));
     return say_peak(l);
-}
-
-/* Prints the peak again at the end if it has grown noticeably since the start, when it was first printed. */
-static ndp_status report_peak(const ndp_training_loop *l) {
-    const double shown = 1.01;
-    return l->trainer->peak.flops > shown * l->trainer->peak.first ? say_peak(l) : NDP_OK;
 }
 
 static ndp_status write_trace(const ndp_training_loop *l) {
@@ -222,7 +212,8 @@ static ndp_status finish(ndp_training_loop *l) {
     if (l->stop || (!l->enough && ndp_trainer_updates(l->trainer) < l->trainer->rank.data.steps))
         return NDP_OK;
     NDP_TRY(ndp_loop_keep(l, write_trace(l)));
-    NDP_TRY(ndp_loop_keep(l, ndp_agree(l->trainer->rank.world, report_peak(l))));
+    bool grown = l->trainer->peak.flops > 1.01 * l->trainer->peak.first; /* since it was first printed */
+    NDP_TRY(ndp_loop_keep(l, ndp_agree(l->trainer->rank.world, grown ? say_peak(l) : NDP_OK)));
     NDP_TRY(ndp_loop_keep(l, export_model(l)));
     ndp_loop_say_best(l);
     return NDP_OK;
@@ -310,10 +301,6 @@ static ndp_status begin_run(ndp_training_loop *l) {
     return ndp_run_file_open(l->trainer, &l->part, &l->file);
 }
 
-static void say_summary(const ndp_training_loop *l) {
-    say_lines(l, l->first && l->part.last > 0 ? ndp_run_summarize(l->trainer, &l->part) : NULL);
-}
-
 static ndp_status say_profile(const ndp_training_loop *l) {
     char *text;
     if (!l->opts->profile || l->failed != NDP_OK)
@@ -332,50 +319,12 @@ static ndp_status run_whole(ndp_training_loop *l) {
     NDP_TRY(finish(l));
     l->part.ended = ndp_now();
     l->part.saves += l->part.ended - begin;
-    say_summary(l);
+    say_lines(l, l->first && l->part.last > 0 ? ndp_run_summarize(l->trainer, &l->part) : NULL);
     NDP_TRY(ndp_loop_keep(l, say_profile(l)));
     if (l->failed == NDP_OK && l->stop)
         return NDP_FAIL(NDP_EINTR, "stopped after step %lld; continue with --resume",
                         (long long)ndp_trainer_updates(l->trainer));
     return l->failed;
-}
-
-/* Sets a key of the run's own copy of its configuration. */
-static ndp_status keep_key(ndp_training_loop *l, const char *key, const char *value) {
-    ndp_config *kept = l->kept ? l->kept : calloc(1, sizeof *kept);
-    if (!kept)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a configuration");
-    if (!l->kept) {
-        ndp_status st = ndp_config_copy(l->config, kept);
-        if (st != NDP_OK)
-            free(kept);
-        NDP_TRY(st);
-        l->config = l->kept = kept;
-    }
-    return ndp_config_setf(kept, "%s=%s", key, value);
-}
-
-/* The rows of a run that began when documents were cut anywhere, and the micro-batch that was chosen when it began. */
-static ndp_status keep_rows(ndp_training_loop *l, ndp_comm *world) {
-    int kept[] = {0, 0}; /* whether documents are cut; the micro-batch */
-    char rows[16];
-    const char *folder = l->config->train.output_dir;
-    if (l->first) {
-        kept[0] = ndp_run_folder_cuts(l->config, l->opts);
-        kept[1] = ndp_run_folder_rows(l->config, l->opts, ndp_comm_size(world));
-    }
-    NDP_TRY(ndp_share_now(world, kept, sizeof kept, 0));
-    ndp_status st = kept[0] ? keep_key(l, "data.overlong", "cut") : NDP_OK;
-    if (kept[0])
-        ndp_say(l->say, l->opts->user,
-                "resume: data.overlong stays cut, as in %s/job.yaml; --accept data.overlong changes it to auto",
-                folder);
-    snprintf(rows, sizeof rows, "%d", kept[1]);
-    if (st == NDP_OK && kept[1])
-        st = keep_key(l, "batch.micro_batch_size", rows);
-    if (kept[1])
-        ndp_say(l->say, l->opts->user, "resume: batch.micro_batch_size stays %d, as in %s/job.yaml", kept[1], folder);
-    return kept[0] || kept[1] ? ndp_agree(world, st) : NDP_OK;
 }
 
 /* Rank 0 locks the folder and checks it, and the links are measured, before any other work. */
@@ -389,7 +338,8 @@ static ndp_status prepare_folder(ndp_training_loop *l, ndp_world *w) {
     if (st == NDP_OK)
         st = ndp_agree(world, l->first ? ndp_run_folder_prepare(l->config, l->opts) : NDP_OK);
     if (st == NDP_OK)
-        st = keep_rows(l, world);
+        st = ndp_run_folder_keep(l->config, l->opts, world, &l->kept);
+    l->config = l->kept ? l->kept : l->config;
     if (st == NDP_OK)
         st = ndp_links_check(l->config, world, l->say, l->opts->user);
     ndp_comm_destroy(world);
@@ -416,15 +366,6 @@ static ndp_status train_in_folder(ndp_training_loop *l, ndp_world *w) {
     return ndp_loop_explain(l, st, l->failed == st ? l->why : ndp_error_message());
 }
 
-static ndp_status check_trace(const ndp_train_opts *o) {
-    NDP_TRY(ndp_timeline_check_path(o->trace));
-    bool last = o->trace_first == 0 && o->trace_last == 0;
-    NDP_CHECK(last || (o->trace_first >= 1 && o->trace_first <= o->trace_last),
-              "steps %lld to %lld cannot be traced: give the first and the last, counted from 1",
-              (long long)o->trace_first, (long long)o->trace_last);
-    return NDP_OK;
-}
-
 ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o) {
     NDP_NOT_NULL(c, w, o);
     if (o->accept_count)
@@ -436,7 +377,7 @@ ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o)
               "train.own_batches is true: the rows are those of a program of your own (ndp_trainer_forward_backward); "
               "to train on data.files, set it to false");
     if (o->trace)
-        NDP_TRY(check_trace(o));
+        NDP_TRY(ndp_trace_check(o));
     ndp_status st = prepare_folder(&l, w);
     if (st == NDP_OK)
         st = train_in_folder(&l, w);

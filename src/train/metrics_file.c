@@ -221,8 +221,7 @@ ndp_status ndp_metrics_line(const ndp_metrics *m, const ndp_metrics *before, cha
     ndp_metrics shown = ndp_metrics_as_line(m, before ? before->peak_flops : 0);
     add_object(&out, &shown, add_number);
     char *text = ndp_str_detach(&out);
-    if (!text)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a line");
+    NDP_CHECK_MEMORY(text, "for a line");
     *line = text;
     return NDP_OK;
 }

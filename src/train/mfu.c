@@ -15,8 +15,7 @@
 /* How many ranks may use exactly the same cores as this one. */
 static ndp_status count_sharers(const ndp_trainer *t, int *out) {
     int64_t mine = (int64_t)ndp_cpu_place(), *all = calloc((size_t)t->rank.job.world, sizeof *all);
-    if (!all)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the places of %d ranks", t->rank.job.world);
+    NDP_CHECK_MEMORY(all, "for the places of %d ranks", t->rank.job.world);
     ndp_work work;
     ndp_status st = ndp_all_gather_begin(t->rank.world, &mine, all, 1, NDP_I64, &work);
     if (st == NDP_OK)

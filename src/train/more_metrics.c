@@ -57,7 +57,7 @@ static ndp_status measure_norms(ndp_training_loop *l, ndp_named_number *out) {
     const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.step.mesh;
     norm_sums *s = calloc(1, sizeof *s);
     double *squares = calloc((size_t)n, sizeof *squares);
-    ndp_status st = s && squares ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the norms of %d layers", n);
+    ndp_status st = NDP_MEMORY(s && squares, "for the norms of %d layers", n);
     if (st == NDP_OK && mesh->coord[NDP_DP_REPLICATE] == 0) {
         *s = (norm_sums){.trainer = t, .squares = squares};
         st = ndp_engine_runs(t->engine, NDP_OWNED_GRAD, add_run, s);
@@ -93,13 +93,11 @@ ndp_status ndp_loop_open_more(ndp_training_loop *l) {
                                          : i >= norms        ? "grad_norm/"
                                                              : "",
                                          name);
-        if (!l->more.all[i].name)
-            return NDP_FAIL(NDP_ENOMEM, "not enough memory for names of numbers");
+        NDP_CHECK_MEMORY(l->more.all[i].name, "for names of numbers");
         for (char *at = (char *)(uintptr_t)l->more.all[i].name; (at = strchr(at, ' '));)
             *at = '_';
     }
-    if (!l->more.all)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d numbers of a step", n);
+    NDP_CHECK_MEMORY(l->more.all, "for %d numbers of a step", n);
     l->more.n = n;
     add_budget(l->trainer->engine, l->more.all);
     add_budget(l->trainer->score.engine, l->more.all);

@@ -4,7 +4,6 @@
 #include "base/text.h"
 #include "checkpoint/agree.h"
 #include "train/metrics_file.h"
-#include "train/run_folder.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -99,8 +98,7 @@ static ndp_status add_line(ndp_trainer *t, const ndp_metrics *m) {
     if (!t->lines) {
         NDP_TRY(ndp_folder_create(folder));
         t->lines = calloc(1, sizeof *t->lines);
-        if (!t->lines)
-            return NDP_FAIL(NDP_ENOMEM, "not enough memory for a line of metrics");
+        NDP_CHECK_MEMORY(t->lines, "for a line of metrics");
         NDP_TRY(ndp_metrics_open(t->lines, folder, m->step - 1, false));
     }
     return ndp_metrics_add(t->lines, m);
@@ -180,8 +178,7 @@ ndp_status ndp_own_state_take(ndp_trainer *t, struct json_object *extra) {
     const char *text = o ? json_object_get_string(o) : "";
     size_t n = strlen(text) / 2;
     char *kept = malloc(n + 1);
-    if (!kept)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %zu bytes of state", n);
+    NDP_CHECK_MEMORY(kept, "for %zu bytes of state", n);
     for (size_t i = 0; i < n; i++) {
         int32_t byte = ndp_hex_number(text + 2 * i, 2);
         if (byte < 0) {

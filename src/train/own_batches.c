@@ -22,8 +22,7 @@ static ndp_status read_list(const ndp_trainer *t, const ndp_batch *batches, int 
               (long long)list->n, list->global ? "" : " on this data rank", (long long)b->global, (long long)most,
               list->global ? "" : " on each data rank");
     list->rows = calloc((size_t)list->n + 1, sizeof *list->rows);
-    if (!list->rows)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld samples", (long long)list->n);
+    NDP_CHECK_MEMORY(list->rows, "for %lld samples", (long long)list->n);
     return ndp_own_rows_list(&t->rank.job, batches, n, list->rows);
 }
 
@@ -37,7 +36,7 @@ typedef struct fingerprint {
 static ndp_status compare(const ndp_trainer *t, const fingerprint *all) {
     const ndp_job *job = &t->rank.job;
     int *first = malloc((size_t)job->world * sizeof *first), global = NDP_NONE;
-    ndp_status st = first ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d ranks", job->world);
+    ndp_status st = NDP_MEMORY(first, "for %d ranks", job->world);
     for (int r = 0; r < job->world && st == NDP_OK; r++)
         if (all[r].global)
             global = r;

@@ -50,8 +50,7 @@ ndp_status ndp_trainer_sample(ndp_trainer *t, int64_t sample, int32_t *ids, int3
     NDP_CHECK(data, "the job has no data of its own: data.files is empty");
     NDP_CHECK(sample >= 0, "there is no sample %lld", (long long)sample);
     int32_t *room = malloc(4 * (size_t)length * sizeof *room);
-    if (!room)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a sample of %lld tokens", (long long)length);
+    NDP_CHECK_MEMORY(room, "for a sample of %lld tokens", (long long)length);
     int64_t row = ndp_sampler_row(&t->rank.data.sampler, sample), n = ndp_dataset_row_tokens(data, row);
     int32_t *parts[] = {room, room + length, room + 2 * length, room + 3 * length};
     ndp_status st = ndp_dataset_row(data, row, parts[0], parts[1], parts[2], parts[3]);

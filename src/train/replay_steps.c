@@ -1,6 +1,5 @@
 /* Steps of a run once more: from the checkpoint before them, with the values of each call watched, and compared with
  * the lines that the run has written. The run's folder is only read. */
-#include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "checkpoint/agree.h"

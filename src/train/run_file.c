@@ -1,6 +1,5 @@
 /* RUN/run.json: what a run was, for those who look at it later. Written by rank 0 when the steps begin, and again when
  * they end; no run reads it but for the parts before its own, which it keeps. */
-#include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "checkpoint/agree.h"

@@ -19,7 +19,7 @@ ndp_status ndp_run_folder_file(const ndp_config *c, const char *name, char **pat
     NDP_NOT_NULL(c, name, path);
     NDP_TRY(ndp_folder_create(c->train.output_dir));
     *path = ndp_format("%s/%s", c->train.output_dir, name);
-    return *path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a path");
+    return NDP_MEMORY(*path, "for a path");
 }
 
 ndp_status ndp_run_folder_check(const ndp_config *c) {
@@ -186,38 +186,68 @@ static bool names_overlong(const ndp_train_opts *o) {
     return false;
 }
 
-bool ndp_run_folder_cuts(const ndp_config *c, const ndp_train_opts *o) {
-    char path[NDP_PATH];
-    ndp_config *then;
-    if (!o->resume || names_overlong(o) || c->data.overlong != NDP_OVERLONG_AUTO ||
-        ndp_config_given(c, "data", "overlong"))
+typedef struct kept_rows {
+    bool cut;        /* data.overlong is `cut` */
+    int micro_batch; /* 0: nothing is kept */
+} kept_rows;
+
+static bool has_micro_batch(const ndp_config *c, int micro_batch, int world) {
+    ndp_config with;
+    ndp_job j;
+    if (micro_batch == 0 || ndp_config_copy(c, &with) != NDP_OK)
         return false;
-    if (ndp_path_join(path, c->train.output_dir, "job.yaml") != NDP_OK || ndp_config_create(&then) != NDP_OK)
-        return false;
-    bool cut = ndp_config_read(then, path) == NDP_OK && then->data.overlong == NDP_OVERLONG_CUT;
-    ndp_config_destroy(then);
-    return cut;
+    with.batch.micro_batch_size = micro_batch;
+    bool has = ndp_job_init(&with, world, &j) == NDP_OK;
+    if (has)
+        ndp_job_release(&j);
+    ndp_config_release(&with);
+    return has;
 }
 
-int ndp_run_folder_rows(const ndp_config *c, const ndp_train_opts *o, int world) {
+/* Rank 0: reads them. A file that cannot be read says nothing. */
+static kept_rows read_kept(const ndp_config *c, const ndp_train_opts *o, int world) {
     char path[NDP_PATH];
-    ndp_config *then, now;
-    ndp_job j;
-    int rows = 0;
-    if (!o->resume || c->batch.micro_batch_size != 0 || ndp_config_create(&then) != NDP_OK)
-        return 0;
-    if (ndp_path_join(path, c->train.output_dir, "job.yaml") == NDP_OK && ndp_path_exists(path) &&
-        ndp_config_read(then, path) == NDP_OK && ndp_config_copy(c, &now) == NDP_OK) {
-        now.batch.micro_batch_size = then->batch.micro_batch_size;
-        if (now.batch.micro_batch_size && ndp_job_init(&now, world, &j) == NDP_OK) {
-            rows = now.batch.micro_batch_size;
-            ndp_job_release(&j);
-        }
-        ndp_config_release(&now);
+    ndp_config *then;
+    kept_rows kept = {0};
+    bool silent =
+        !names_overlong(o) && c->data.overlong == NDP_OVERLONG_AUTO && !ndp_config_given(c, "data", "overlong");
+    if (!o->resume || ndp_path_join(path, c->train.output_dir, "job.yaml") != NDP_OK || !ndp_path_exists(path) ||
+        ndp_config_create(&then) != NDP_OK)
+        return kept;
+    if (ndp_config_read(then, path) == NDP_OK) {
+        kept.cut = silent && then->data.overlong == NDP_OVERLONG_CUT;
+        if (c->batch.micro_batch_size == 0 && has_micro_batch(c, then->batch.micro_batch_size, world))
+            kept.micro_batch = then->batch.micro_batch_size;
     }
     ndp_config_destroy(then);
     ndp_error_set(NDP_OK, "");
-    return rows;
+    return kept;
+}
+
+static ndp_status keep_rows(const ndp_config *c, kept_rows rows, ndp_config **out) {
+    ndp_config *copy = calloc(1, sizeof *copy);
+    NDP_CHECK_MEMORY(copy, "for a configuration");
+    ndp_status st = ndp_config_copy(c, copy);
+    if (st == NDP_OK && rows.cut)
+        st = ndp_config_setf(copy, "data.overlong=cut");
+    if (st == NDP_OK && rows.micro_batch)
+        st = ndp_config_setf(copy, "batch.micro_batch_size=%d", rows.micro_batch);
+    *out = copy;
+    return st;
+}
+
+ndp_status ndp_run_folder_keep(const ndp_config *c, const ndp_train_opts *o, ndp_comm *world, ndp_config **kept) {
+    const char *folder = c->train.output_dir;
+    void (*say)(void *user, const char *line) = ndp_is_first(world) ? o->say : NULL;
+    kept_rows rows = ndp_is_first(world) ? read_kept(c, o, ndp_comm_size(world)) : (kept_rows){0};
+    NDP_TRY(ndp_share_now(world, &rows, sizeof rows, 0));
+    if (rows.cut)
+        ndp_say(say, o->user,
+                "resume: data.overlong stays cut, as in %s/job.yaml; --accept data.overlong changes it to auto",
+                folder);
+    if (rows.micro_batch)
+        ndp_say(say, o->user, "resume: batch.micro_batch_size stays %d, as in %s/job.yaml", rows.micro_batch, folder);
+    return rows.cut || rows.micro_batch ? ndp_agree(world, keep_rows(c, rows, kept)) : NDP_OK;
 }
 
 ndp_status ndp_run_folder_write_job(const ndp_trainer *t) {

@@ -18,13 +18,11 @@ NDP_API ndp_status ndp_run_folder_take(const ndp_config *c, const ndp_train_opts
  * after the last step. */
 NDP_API ndp_status ndp_run_folder_prepare(const ndp_config *c, const ndp_train_opts *o);
 
-/* Whether a resumed run cuts documents as its job.yaml says (data.overlong: cut, once the default), since neither the
- * job nor o->accept says data.overlong: its rows stay those of its checkpoints. */
-NDP_API bool ndp_run_folder_cuts(const ndp_config *c, const ndp_train_opts *o);
-
-/* The micro-batch of a resumed run where the job says auto: the number in its job.yaml. 0: the job says a number, the
- * run has none, or on `world` ranks the job cannot have it. */
-NDP_API int ndp_run_folder_rows(const ndp_config *c, const ndp_train_opts *o, int world);
+/* Collective. What a resumed run keeps of its job.yaml, in a copy of the configuration, the caller's; NULL: nothing. It
+ * cuts documents as that says (data.overlong: cut, once the default), if neither the job nor o->accept says
+ * data.overlong: its rows stay those of its checkpoints. Where the job says auto, it keeps the number of rows of a
+ * micro-batch, if the job can have it on these ranks. Rank 0 says so. */
+ndp_status ndp_run_folder_keep(const ndp_config *c, const ndp_train_opts *o, ndp_comm *world, ndp_config **kept);
 
 /* Rank 0: writes job.yaml. After a resume, so that a refused one keeps the job.yaml of its run. */
 NDP_API ndp_status ndp_run_folder_write_job(const ndp_trainer *t);

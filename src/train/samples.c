@@ -48,8 +48,7 @@ ndp_status ndp_loop_encode_prompts(ndp_training_loop *l) {
     if (l->config->train.sample_every == 0)
         return NDP_OK;
     l->samples.prompts = calloc((size_t)prompts->n, sizeof *l->samples.prompts);
-    if (!l->samples.prompts)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d prompts", prompts->n);
+    NDP_CHECK_MEMORY(l->samples.prompts, "for %d prompts", prompts->n);
     for (int i = 0; i < prompts->n; i++) {
         NDP_TRY(encode(l->trainer, prompts->items[i], &l->samples.prompts[i]));
         NDP_TRY(check_prompt(l->trainer, i, &l->samples.prompts[i]));

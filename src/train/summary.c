@@ -1,7 +1,6 @@
 /* The first line of a run, and its last ones: what it did, where its time went, its best evaluation, its memory. */
 #include "train/summary.h"
 
-#include "base/clock.h"
 #include "base/human_time.h"
 #include "plan/job_memory.h"
 #include <ndparallel/ndparallel.h>

@@ -90,8 +90,7 @@ static void begin_event(tensorboard *t, int64_t step, double time) {
 static ndp_status write_event(tensorboard *t) {
     if (t->summary.length)
         put_bytes(&t->event, EVENT_SUMMARY, t->summary.data, t->summary.length);
-    if (t->value.failed || t->summary.failed || t->event.failed)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a record of %s", t->file.path);
+    NDP_CHECK_MEMORY(!t->value.failed && !t->summary.failed && !t->event.failed, "for a record of %s", t->file.path);
     return ndp_appended_add(&t->file, add_frame, &t->event);
 }
 

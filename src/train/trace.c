@@ -26,7 +26,7 @@ static ndp_status write_all(const ndp_trainer *t, const ndp_timeline *line, cons
                  steps);
     ndp_timeline_print(line, &s);
     *text = ndp_str_detach(&s);
-    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
+    return NDP_MEMORY(*text, "for a text");
 }
 
 /* The recorded ones of the steps *first to *last, or the last of them alone. Sets both to those that there are. */
@@ -67,4 +67,13 @@ ndp_status ndp_trainer_trace(ndp_trainer *t, const char *path, int64_t first, in
         st = ndp_agree(t->rank.world, write_all(t, &line, path, steps, text));
     ndp_timeline_release(&line);
     return st;
+}
+
+ndp_status ndp_trace_check(const ndp_train_opts *o) {
+    NDP_TRY(ndp_timeline_check_path(o->trace));
+    bool last = o->trace_first == 0 && o->trace_last == 0;
+    NDP_CHECK(last || (o->trace_first >= 1 && o->trace_first <= o->trace_last),
+              "steps %lld to %lld cannot be traced: give the first and the last, counted from 1",
+              (long long)o->trace_first, (long long)o->trace_last);
+    return NDP_OK;
 }

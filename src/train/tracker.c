@@ -37,7 +37,7 @@ ndp_status ndp_tracker_open(const ndp_strings *names, const char *folder, int64_
     if (names->n == 0)
         return NDP_OK;
     ndp_tracker *t = calloc(1, sizeof *t);
-    ndp_status st = t ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a tracker");
+    ndp_status st = NDP_MEMORY(t, "for a tracker");
     for (int i = 0; i < names->n && st == NDP_OK; i++)
         st = open_one(t, names->items[i], folder, first);
     if (st == NDP_OK)

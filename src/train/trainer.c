@@ -6,9 +6,7 @@
 #include "base/json.h"
 #include "checkpoint/agree.h"
 #include "plan/job_memory.h"
-#include "weights/packed_weights.h"
 #include <math.h>
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +34,7 @@ static ndp_status list_tensors(ndp_trainer *t) {
         if (!(t->tensors[t->n_tensors++].name = ndp_tensor_keep_name(&w, &t->model.arena)))
             return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of the model's tensors");
     }
-    return t->tensors ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of the model's tensors");
+    return NDP_MEMORY(t->tensors, "for the names of the model's tensors");
 }
 
 static ndp_status build_engines(ndp_trainer *t) {
@@ -67,8 +65,7 @@ ndp_status ndp_trainer_create(const ndp_config *c, ndp_world *w, ndp_trainer **o
 
 ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_rank_opts *o, ndp_trainer **out) {
     ndp_trainer *t = calloc(1, sizeof *t);
-    if (!t)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a trainer");
+    NDP_CHECK_MEMORY(t, "for a trainer");
     ndp_status st = ndp_rank_open(c, w, o, &t->rank);
     if (st == NDP_OK)
         st = ndp_agree(t->rank.world, build_engines(t));
@@ -318,7 +315,7 @@ ndp_status ndp_trainer_describe(const ndp_trainer *t, char **text) {
                  t->rank.exec.threads == 1 ? "" : "s");
     ndp_trainer_describe_kernels(t, &s);
     *text = ndp_str_detach(&s);
-    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
+    return NDP_MEMORY(*text, "for a text");
 }
 
 /* ---- held-out rows ---- */

@@ -169,6 +169,8 @@ NDP_API ndp_status ndp_trainer_read_router(ndp_trainer *t, int mixture, double *
  * (ndp_engine_record_updates), or of them the last to a picture; 0, 0: the newest step (ndp_engine_record). *text:
  * lines for the user, on rank 0; the caller frees it; NULL on other ranks. Collective over t->rank.world. */
 NDP_API ndp_status ndp_trainer_trace(ndp_trainer *t, const char *path, int64_t first, int64_t last, char **text);
+/* Whether o->trace can be written, and its steps exist. NDP_EINVAL: not. */
+ndp_status ndp_trace_check(const ndp_train_opts *o);
 
 /* mfu.c: measures t->peak.flops, which mfu is relative to. Collective over t->rank.world. */
 NDP_API ndp_status ndp_trainer_measure_peak(ndp_trainer *t);

@@ -1,6 +1,5 @@
 /* Tensors of a trainer by their names in the model folder, read and written whole: files hold them so, where several
  * segments may be parts of one tensor. */
-#include "base/text.h"
 #include "checkpoint/agree.h"
 #include "train/trainer.h"
 #include "weights/packed_weights.h"

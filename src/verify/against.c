@@ -106,8 +106,7 @@ static ndp_status measure_half(ndp_comparison *c) {
     ndp_judge half;
     ndp_judged sum = {0};
     double *losses = calloc((size_t)c->rows->n, sizeof *losses);
-    if (!losses)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the losses of %lld rows", (long long)c->rows->n);
+    NDP_CHECK_MEMORY(losses, "for the losses of %lld rows", (long long)c->rows->n);
     ndp_status st = ndp_judge_open(c->config, c->dump, 1, NDP_BF16, &half);
     if (st == NDP_OK) {
         st = raise_bounds(c, &half, &sum, losses);
@@ -124,8 +123,7 @@ static ndp_status find_bounds(ndp_comparison *c) {
     bool exact = j->config.precision.compute == NDP_F64;
     double squares = 0;
     c->bounds = calloc((size_t)j->list.n, sizeof *c->bounds);
-    if (!c->bounds)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the bounds of %d tensors", j->list.n);
+    NDP_CHECK_MEMORY(c->bounds, "for the bounds of %d tensors", j->list.n);
     for (int64_t i = 0; i < j->first[j->list.n]; i++)
         squares += c->ours.gradient[i] * c->ours.gradient[i];
     c->nothing = sqrt(squares) * (exact ? 1e-15 : 1e-7);
@@ -146,16 +144,14 @@ static ndp_status find_bounds(ndp_comparison *c) {
 static ndp_status compare_gradients(const ndp_comparison *c, ndp_against *out) {
     const ndp_tensor_list *list = &c->judge->list;
     out->gradients = calloc((size_t)list->n, sizeof *out->gradients);
-    if (!out->gradients)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the distances of %d tensors", list->n);
+    NDP_CHECK_MEMORY(out->gradients, "for the distances of %d tensors", list->n);
     for (; out->n < list->n; out->n++) {
         ndp_against_tensor *t = &out->gradients[out->n];
         t->bound = c->bounds[out->n];
         NDP_TRY(ndp_compare_distance(c, out->n, &c->ours, 1, &t->off));
         t->agrees = t->off <= t->bound;
         t->name = strdup(name_of(c, out->n));
-        if (!t->name)
-            return NDP_FAIL(NDP_ENOMEM, "not enough memory for the name of a tensor");
+        NDP_CHECK_MEMORY(t->name, "for the name of a tensor");
     }
     return ndp_weights_intact(c->dump->gradients);
 }
@@ -171,8 +167,7 @@ static void set_verdict(ndp_against *a) {
 static ndp_status compare(ndp_comparison *c, ndp_against *out) {
     NDP_TRY(ndp_judged_init(&c->ours, c->judge));
     c->losses = calloc((size_t)c->rows->n, sizeof *c->losses);
-    if (!c->losses)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the losses of %lld rows", (long long)c->rows->n);
+    NDP_CHECK_MEMORY(c->losses, "for the losses of %lld rows", (long long)c->rows->n);
     NDP_TRY(ndp_judge_mean(c->judge, c->rows, &c->ours, c->losses));
     NDP_TRY(find_bounds(c));
     out->tokens[0] = c->dump->tokens, out->tokens[1] = c->ours.tokens;
@@ -313,8 +308,7 @@ ndp_status ndp_add_cause(ndp_against *out, const char *format, ...) {
     va_start(args, format);
     char *text = grown ? ndp_vformat(format, args) : NULL;
     va_end(args);
-    if (!text)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a text");
+    NDP_CHECK_MEMORY(text, "for a text");
     out->causes[out->n_causes++] = text;
     return NDP_OK;
 }

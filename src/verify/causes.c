@@ -239,8 +239,7 @@ static ndp_status begin(ndp_finder *f) {
     const ndp_dump_rows *rows = f->c->rows;
     f->open = calloc((size_t)f->out->n, sizeof *f->open);
     f->cause_of = malloc((size_t)f->out->n * sizeof *f->cause_of);
-    if (!f->open || !f->cause_of)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of %d tensors", f->out->n);
+    NDP_CHECK_MEMORY(f->open && f->cause_of, "for a list of %d tensors", f->out->n);
     for (int i = 0; i < f->out->n; i++) {
         f->cause_of[i] = NDP_NONE;
         f->n_open += f->open[i] = !f->out->gradients[i].agrees;

@@ -42,7 +42,7 @@ static ndp_status write_job(const char *folder, ndp_config *c) {
         ndp_str_addf(&words, "line %d has the numbers %d and %d\n", i, i * i, 7 * i);
     NDP_TRY(ndp_path_join(config, folder, "config.json"));
     NDP_TRY(ndp_path_join(text, folder, "text.txt"));
-    ndp_status st = words.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for a text") : NDP_OK;
+    ndp_status st = NDP_MEMORY(!words.failed, "for a text");
     if (st == NDP_OK)
         st = ndp_file_write_atomic(text, words.data, words.length);
     ndp_str_release(&words);
@@ -327,8 +327,7 @@ ndp_status ndp_doctor(const ndp_doctor_opts *o, char **text, int *problems) {
     int found = ndp_findings_problems(&d.findings);
     char *whole = d.findings.failed ? NULL : report_text(&d, found);
     ndp_findings_release(&d.findings);
-    if (!whole)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the report");
+    NDP_CHECK_MEMORY(whole, "for the report");
     *text = whole;
     *problems = found;
     return NDP_OK;

@@ -18,8 +18,7 @@ ndp_status ndp_dump_rows_init(ndp_dump_rows *r, int64_t n, int64_t length) {
     size_t all = (size_t)(n * length);
     *r = (ndp_dump_rows){.n = n, .length = length};
     int32_t *arrays = calloc(4 * all, sizeof *arrays);
-    if (!arrays)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld rows of %lld tokens", (long long)n, (long long)length);
+    NDP_CHECK_MEMORY(arrays, "for %lld rows of %lld tokens", (long long)n, (long long)length);
     r->tokens = arrays, r->labels = arrays + all, r->positions = arrays + 2 * all, r->starts = arrays + 3 * all;
     return NDP_OK;
 }

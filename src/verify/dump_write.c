@@ -79,7 +79,7 @@ static ndp_status write_row(ndp_safetensors_writer *w, const ndp_dump_rows *r, i
 static ndp_status write_all_rows(ndp_safetensors_writer *w, const ndp_dump_rows *r) {
     int32_t *narrow = malloc((size_t)r->length * sizeof *narrow);
     int64_t *wide = malloc((size_t)r->length * sizeof *wide);
-    ndp_status st = narrow && wide ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a row");
+    ndp_status st = NDP_MEMORY(narrow && wide, "for a row");
     for (int64_t row = 0; row < r->n && st == NDP_OK; row++)
         st = write_row(w, r, row, narrow, wide);
     free(narrow);
@@ -134,9 +134,7 @@ static int find_tensor(const ndp_trainer *t, const char *name, int from) {
 static ndp_status write_tensors(ndp_trainer *t, const ndp_tensor_list *list, ndp_which which,
                                 ndp_safetensors_writer *w) {
     double *whole = malloc((size_t)t->rank.job.spec.largest * sizeof *whole);
-    if (!whole)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a tensor of %lld elements",
-                        (long long)t->rank.job.spec.largest);
+    NDP_CHECK_MEMORY(whole, "for a tensor of %lld elements", (long long)t->rank.job.spec.largest);
     ndp_status st = NDP_OK, written = NDP_OK;
     for (int i = 0, at = 0; i < list->n && st == NDP_OK; i++) {
         at = find_tensor(t, list->specs[i].name, at);

@@ -32,8 +32,7 @@ ndp_status ndp_routed_init(ndp_outcome *o, const ndp_trainer *t, bool keep) {
         if (t->model.units[u].mixture != NDP_NONE)
             o->mixtures[t->model.units[u].mixture] = ndp_arena_strdup(&o->arena, t->model.units[u].name);
     for (int i = 0; i < m->n; i++)
-        if (!o->mixtures || !o->mixtures[i])
-            return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %d mixtures", m->n);
+        NDP_CHECK_MEMORY(o->mixtures && o->mixtures[i], "for the names of %d mixtures", m->n);
     return ndp_choices_init(&o->routed, o->steps, m, rows_of(t), true);
 }
 
@@ -104,9 +103,7 @@ ndp_status ndp_routed_read(ndp_outcome *o, ndp_trainer *t, int64_t step) {
     if (!records(t))
         return NDP_OK;
     double *logits = malloc((size_t)(rows_of(t) * m->experts) * sizeof *logits);
-    if (!logits)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the logits of a router, %lld rows of %d experts",
-                        (long long)rows_of(t), m->experts);
+    NDP_CHECK_MEMORY(logits, "for the logits of a router, %lld rows of %d experts", (long long)rows_of(t), m->experts);
     ndp_status st = NDP_OK;
     for (int i = 0; i < m->n && st == NDP_OK; i++) {
         st = ndp_trainer_read_router(t, i, logits);

@@ -34,8 +34,7 @@ ndp_status ndp_judge_config(const ndp_config *job, const ndp_dump *d, int rows, 
 static ndp_status list_tensors(ndp_judge *j) {
     NDP_TRY(ndp_tensor_list_of(&j->list, &j->trainer->model, NDP_OWNED_GRAD, NDP_TENSORS_ALL, NDP_F32));
     j->first = calloc((size_t)j->list.n + 1, sizeof *j->first);
-    if (!j->first)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of %d tensors", j->list.n);
+    NDP_CHECK_MEMORY(j->first, "for a list of %d tensors", j->list.n);
     for (int i = 0; i < j->list.n; i++)
         j->first[i + 1] = j->first[i] + ndp_tensor_elements(&j->list.specs[i]);
     return NDP_OK;
@@ -81,9 +80,7 @@ void ndp_judge_close(ndp_judge *j) {
 
 ndp_status ndp_judged_init(ndp_judged *s, const ndp_judge *j) {
     *s = (ndp_judged){.gradient = calloc((size_t)j->first[j->list.n], sizeof *s->gradient)};
-    return s->gradient ? NDP_OK
-                       : NDP_FAIL(NDP_ENOMEM, "not enough memory for the gradients of %lld elements",
-                                  (long long)j->first[j->list.n]);
+    return NDP_MEMORY(s->gradient, "for the gradients of %lld elements", (long long)j->first[j->list.n]);
 }
 
 void ndp_judged_release(ndp_judged *s) {

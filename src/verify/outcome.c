@@ -12,10 +12,6 @@
 
 /* ---- outcomes ---- */
 
-int64_t ndp_outcome_bytes(int64_t parameters, ndp_dtype master) {
-    return NDP_KEPT * parameters * (int64_t)ndp_dtype_size(master);
-}
-
 static bool list_tensors(ndp_outcome *o, const ndp_trainer *t) {
     o->n = ndp_trainer_tensors(t);
     o->names = ndp_arena_alloc(&o->arena, (size_t)o->n * sizeof *o->names);
@@ -67,8 +63,7 @@ static ndp_status read_tensors(ndp_outcome *o, ndp_trainer *t, ndp_kept kept) {
     for (int i = 0; i < o->n; i++)
         most = o->first[i + 1] - o->first[i] > most ? o->first[i + 1] - o->first[i] : most;
     double *whole = malloc((size_t)most * sizeof *whole);
-    if (!whole)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a tensor of %lld elements", (long long)most);
+    NDP_CHECK_MEMORY(whole, "for a tensor of %lld elements", (long long)most);
     ndp_status st = NDP_OK;
     for (int i = 0; i < o->n && st == NDP_OK; i++) {
         st = ndp_trainer_read(t, kept == NDP_KEPT_WEIGHTS ? NDP_WEIGHT : NDP_GRADIENT, i, whole);
@@ -110,18 +105,22 @@ ndp_status ndp_outcome_step(ndp_outcome *o, ndp_trainer *t) {
 
 /* ---- distances ---- */
 
-const char *ndp_measure_name(ndp_measure m) {
-    static const char *const names[NDP_MEASURES] = {[NDP_MEASURE_TOKENS] = "tokens",
-                                                    [NDP_MEASURE_FIRST_GRADIENT] = "gradient of step 1",
-                                                    [NDP_MEASURE_GRAD_NORM] = "grad_norm",
-                                                    [NDP_MEASURE_LAST_GRADIENT] = "gradient of the last step",
-                                                    [NDP_MEASURE_LOSS] = "loss",
-                                                    [NDP_MEASURE_EVAL_LOSS] = "eval_loss",
-                                                    [NDP_MEASURE_WEIGHTS] = "weights",
-                                                    [NDP_MEASURE_FLIP_GAP] = "gap of a flipped choice",
-                                                    [NDP_MEASURE_FLIPS] = "share of flipped choices"};
-    return names[m];
-}
+/* Names, and the bounds that are known before any run. */
+static const struct {
+    const char *name;
+    double fp32, fp64;
+} measures[NDP_MEASURES] = {[NDP_MEASURE_TOKENS] = {"tokens", 0, 0},
+                            [NDP_MEASURE_FIRST_GRADIENT] = {"gradient of step 1", 2e-5, 1e-9},
+                            [NDP_MEASURE_GRAD_NORM] = {"grad_norm", 3e-5, 1e-9},
+                            [NDP_MEASURE_LAST_GRADIENT] = {"gradient of the last step", 1e-4, 1e-9},
+                            [NDP_MEASURE_LOSS] = {"loss", 2e-6, 1e-11},
+                            [NDP_MEASURE_EVAL_LOSS] = {"eval_loss", 2e-6, 1e-11},
+                            [NDP_MEASURE_WEIGHTS] = {"weights", INFINITY, INFINITY},
+                            /* Of choices that rounding may flip: the gap of the two probabilities, and the share. */
+                            [NDP_MEASURE_FLIP_GAP] = {"gap of a flipped choice", 1e-5, 1e-7},
+                            [NDP_MEASURE_FLIPS] = {"share of flipped choices", 1e-3, 1e-3}};
+
+const char *ndp_measure_name(ndp_measure m) { return measures[m].name; }
 
 static double share_of(const ndp_spot *s) { return s->off == 0 || isinf(s->off) ? s->off : s->off / s->bound; }
 
@@ -193,10 +192,6 @@ static const ndp_measure measure_of[NDP_KEPT] = {[NDP_KEPT_FIRST_GRADIENT] = NDP
                                                  [NDP_KEPT_LAST_GRADIENT] = NDP_MEASURE_LAST_GRADIENT,
                                                  [NDP_KEPT_WEIGHTS] = NDP_MEASURE_WEIGHTS};
 
-static double bound_of(const ndp_bounds *b, int kept, int n, int tensor) {
-    return b->tensors ? b->tensors[kept * n + tensor] : b->of[measure_of[kept]];
-}
-
 static void compare_tensors(const ndp_outcome *a, const ndp_outcome *b, int kept, const ndp_bounds *bounds,
                             ndp_deviation *d) {
     if (!both_keep(a, b, kept))
@@ -209,8 +204,9 @@ static void compare_tensors(const ndp_outcome *a, const ndp_outcome *b, int kept
     }
     double nothing = nothing_of(b, kept);
     for (int i = b->n - 1; i >= 0; i--) /* the head first: an error spreads to everything later in the backward pass */
-        ndp_deviation_note(d, distance(a, b, kept, i, nothing), bound_of(bounds, kept, b->n, i), b->names[i],
-                           b->units[i]);
+        ndp_deviation_note(d, distance(a, b, kept, i, nothing),
+                           bounds->tensors ? bounds->tensors[kept * b->n + i] : bounds->of[measure_of[kept]],
+                           b->names[i], b->units[i]);
 }
 
 static double relative_distance(double x, double y) { return x == y ? 0 : fabs(x / y - 1); }
@@ -280,17 +276,6 @@ const char *ndp_difference_words(const ndp_difference *d, char *out, size_t size
 
 /* ---- bounds ---- */
 
-/* Of choices that rounding may flip: the gap of the two probabilities, and the share that may. */
-#define OF_FLIPS(gap) [NDP_MEASURE_FLIP_GAP] = gap, [NDP_MEASURE_FLIPS] = 1e-3
-
-/* Where products are made in fp32, by the library or by our own kernels, few elements round differently, and one of
- * them in the first layer may be all there is: 0.54 of the distance from fp32 on tp 2, of a bias of keys, with both.
- * The spread says nothing then. */
-static ndp_bounds bounds_of_bf16(void) {
-    return (ndp_bounds){
-        .of = {OF_FLIPS(1e-5)}, .spreads = 2, .roundings = ndp_cpu_bf16_way() <= NDP_BF16_WIDENED ? 0.7 : 0.125};
-}
-
 ndp_updates_bounds ndp_updates_bounds_of(const ndp_config *c) {
     ndp_updates_bounds all = {.most_lr = INFINITY, .fixed = true};
     for (int i = -1; i < ndp_config_groups(c); i++) {
@@ -309,27 +294,18 @@ ndp_updates_bounds ndp_updates_bounds_of(const ndp_config *c) {
     return all;
 }
 
+/* In bf16, where products are made in fp32, by the library or by our own kernels, few elements round differently, and
+ * one of them in the first layer may be all there is: 0.54 of the distance from fp32 on tp 2, of a bias of keys, with
+ * both. The spread says nothing then. */
 ndp_bounds ndp_bounds_of(const ndp_config *c) {
-    static const ndp_bounds fp32 = {.of = {[NDP_MEASURE_FIRST_GRADIENT] = 2e-5,
-                                           [NDP_MEASURE_LAST_GRADIENT] = 1e-4,
-                                           [NDP_MEASURE_GRAD_NORM] = 3e-5,
-                                           [NDP_MEASURE_LOSS] = 2e-6,
-                                           [NDP_MEASURE_EVAL_LOSS] = 2e-6,
-                                           [NDP_MEASURE_WEIGHTS] = INFINITY,
-                                           OF_FLIPS(1e-5)}},
-                            fp64 = {.of = {[NDP_MEASURE_FIRST_GRADIENT] = 1e-9,
-                                           [NDP_MEASURE_LAST_GRADIENT] = 1e-9,
-                                           [NDP_MEASURE_GRAD_NORM] = 1e-9,
-                                           [NDP_MEASURE_LOSS] = 1e-11,
-                                           [NDP_MEASURE_EVAL_LOSS] = 1e-11,
-                                           [NDP_MEASURE_WEIGHTS] = INFINITY,
-                                           OF_FLIPS(1e-7)}};
     const ndp_updates_bounds own = ndp_updates_bounds_of(c);
-    bool exact = c->precision.compute == NDP_F64;
-    if (c->precision.compute == NDP_BF16)
-        return bounds_of_bf16();
-    ndp_bounds b = exact ? fp64 : own.fixed ? fp32 : (ndp_bounds){.of = {OF_FLIPS(1e-5)}};
-    b.spreads = exact && !own.codes ? 0 : own.spreads;
+    bool exact = c->precision.compute == NDP_F64, bf16 = c->precision.compute == NDP_BF16;
+    ndp_bounds b = {.spreads = bf16 ? 2 : exact && !own.codes ? 0 : own.spreads};
+    if (bf16)
+        b.roundings = ndp_cpu_bf16_way() <= NDP_BF16_WIDENED ? 0.7 : 0.125;
+    for (int m = 0; m < NDP_MEASURES; m++)
+        if (exact || (own.fixed && !bf16) || m == NDP_MEASURE_FLIP_GAP || m == NDP_MEASURE_FLIPS)
+            b.of[m] = exact ? measures[m].fp64 : measures[m].fp32;
     return b;
 }
 
@@ -382,15 +358,12 @@ static void measure_pair(ndp_bounds *b, double times, const ndp_outcome *x, cons
 
 bool ndp_names_of_one_kind(const char *a, const char *b) {
     static const char digits[] = "0123456789";
-    for (; *a || *b; a++, b++) {
+    for (;; a++, b++) {
         a += strspn(a, digits);
         b += strspn(b, digits);
-        if (*a != *b)
-            return false;
-        if (!*a)
-            break;
+        if (*a != *b || !*a)
+            return *a == *b;
     }
-    return true;
 }
 
 /* Gives the same tensor of all layers one bound, the largest: for a tensor with few elements, the runs on one rank show
@@ -406,8 +379,7 @@ ndp_status ndp_bounds_measure(ndp_bounds *b, const ndp_outcome *runs, int n) {
     for (int i = 1; i < n; i++)
         NDP_TRY(check_alike(&runs[i], &runs[0]));
     b->tensors = calloc((size_t)(NDP_KEPT_WEIGHTS * runs[0].n), sizeof *b->tensors);
-    if (!b->tensors)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the bounds of %d tensors", runs[0].n);
+    NDP_CHECK_MEMORY(b->tensors, "for the bounds of %d tensors", runs[0].n);
     for (int i = 0; i < NDP_KEPT_WEIGHTS * runs[0].n; i++)
         b->tensors[i] = b->of[measure_of[i / runs[0].n]];
     bool fp32 = b->roundings > 0; /* the last run is in fp32 */

@@ -35,7 +35,9 @@ void ndp_outcome_release(ndp_outcome *o);
 NDP_API ndp_status ndp_outcome_step(ndp_outcome *o, ndp_trainer *t);
 
 /* Bytes that an outcome keeps for a model with this many parameters, without choices (ndp_choices_bytes). */
-int64_t ndp_outcome_bytes(int64_t parameters, ndp_dtype master);
+static inline int64_t ndp_outcome_bytes(int64_t parameters, ndp_dtype master) {
+    return NDP_KEPT * parameters * (int64_t)ndp_dtype_size(master);
+}
 
 /* ---- bounds ---- */
 

@@ -88,8 +88,7 @@ static ndp_status run_head_sum(ndp_partial *p, const ndp_op_call *c) {
     ndp_op_call part = *c;
     int64_t rows = c->in[2].rows;
     int32_t *labels = malloc((size_t)rows * sizeof *labels);
-    if (!labels)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld labels", (long long)rows);
+    NDP_CHECK_MEMORY(labels, "for %lld labels", (long long)rows);
     for (int64_t t = 0; t < rows; t++) {
         bool inside = false;
         for (int k = 0; k < p->sums.n; k++)
@@ -107,8 +106,7 @@ static ndp_status run_head_sum(ndp_partial *p, const ndp_op_call *c) {
 static ndp_status show_logits(const ndp_partial *p, const ndp_op_call *c) {
     const ndp_view *x = &c->in[0], *w = &c->in[1];
     double *logits = malloc((size_t)c->attr->vocab * sizeof *logits), cap = c->attr->cap;
-    ndp_status st =
-        logits ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld logits", (long long)c->attr->vocab);
+    ndp_status st = NDP_MEMORY(logits, "for %lld logits", (long long)c->attr->vocab);
     for (int64_t t = 0; t < x->rows && st == NDP_OK; t++) {
         if (ndp_view_get(&c->in[2], t, 0) < 0)
             continue;
@@ -163,7 +161,7 @@ static ndp_status run_attention(const ndp_op_call *c) {
         return NDP_OK;
     char *copy = malloc((size_t)from->rows * row);
     char *queries = malloc((size_t)(c->out[0].rows * c->out[0].ld) * ndp_dtype_size(c->out[0].dtype));
-    ndp_status st = copy && queries ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for gradients of attention");
+    ndp_status st = NDP_MEMORY(copy && queries, "for gradients of attention");
     ndp_op_call again = *c;
     again.in[0].data = copy, again.in[0].ld = from->cols;
     again.out[0].data = queries;
@@ -198,7 +196,7 @@ static void forget(ndp_partial *p, const void *at) {
 
 static ndp_status make_rows(ndp_view *v, ndp_dtype type, int64_t rows, int64_t cols) {
     *v = (ndp_view){malloc((size_t)(rows * cols) * ndp_dtype_size(type)), type, rows, cols, cols};
-    return v->data ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld rows of other experts", (long long)rows);
+    return NDP_MEMORY(v->data, "for %lld rows of other experts", (long long)rows);
 }
 
 /* Begins to follow what other experts make of the rows of a mixture: its rows, once for each rank. */
@@ -224,8 +222,7 @@ static ndp_status read_offsets(const ndp_view *of, int ranks, ndp_other_experts 
     o->experts = of->rows - 1;
     free(o->offsets);
     o->offsets = malloc((size_t)of->rows * sizeof *o->offsets);
-    if (!o->offsets || !last)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the offsets of %lld experts", (long long)o->experts);
+    NDP_CHECK_MEMORY(o->offsets && last, "for the offsets of %lld experts", (long long)o->experts);
     for (int64_t e = 0; e <= o->experts; e++) {
         o->offsets[e] = (int32_t)ndp_view_get(of, e, 0);
         last[e] = (int32_t)(e * ranks / o->experts * (o->rows.rows / ranks));

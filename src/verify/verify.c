@@ -339,8 +339,7 @@ static ndp_status judge_layout(const verification *v, const char *name, const nd
 
 static ndp_status verify_layouts(verification *v, ndp_verdict *verdicts) {
     ndp_layout *layouts = calloc((size_t)v->opts->n, sizeof *layouts);
-    if (!layouts)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d layouts", v->opts->n);
+    NDP_CHECK_MEMORY(layouts, "for %d layouts", v->opts->n);
     ndp_status st = check_all(v, layouts);
     if (st == NDP_OK)
         st = run_references(v);

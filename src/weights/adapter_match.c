@@ -63,16 +63,14 @@ static ndp_status list_tensors(matching_adapter *x, const ndp_model *m) {
     size_t most = (size_t)ndp_tensor_count(m) + 1;
     match->tensors = ndp_arena_alloc(&match->arena, most * sizeof *match->tensors);
     match->by_name = ndp_arena_alloc(&match->arena, most * sizeof *match->by_name);
-    if (!match->tensors || !match->by_name)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of %zu tensors", most);
+    NDP_CHECK_MEMORY(match->tensors && match->by_name, "for a list of %zu tensors", most);
     char room[NDP_SEGMENT_NAME];
     const char *parameter = NULL;
     for (ndp_tensor_walk w = {.segments.model = m}; ndp_tensor_next(&w);) {
         if (ndp_factor_of(w.tensor.name) != NDP_NO_FACTOR)
             continue;
         const char *name = ndp_tensor_keep_name(&w, &match->arena);
-        if (!name)
-            return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %zu tensors", most);
+        NDP_CHECK_MEMORY(name, "for the names of %zu tensors", most);
         if (ndp_segment_is_stack(w.tensor.segment) && w.tensor.member == 0) {
             ndp_stack_parameter(w.tensor.segment, room);
             parameter = ndp_arena_strdup(&match->arena, room);
@@ -310,8 +308,7 @@ static ndp_status resolve_tie(matching_adapter *x) {
 static ndp_status make(matching_adapter *x, const ndp_model *m) {
     const ndp_weights *w = x->a->weights;
     x->file = ndp_arena_format(&x->match->arena, "%s/adapter_model.safetensors", x->a->path);
-    if (!x->file)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of an adapter");
+    NDP_CHECK_MEMORY(x->file, "for the names of an adapter");
     NDP_TRY(list_tensors(x, m));
     NDP_TRY(check_parameters(x));
     for (int i = 0; i < ndp_weights_count(w); i++)

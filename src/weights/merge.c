@@ -7,7 +7,6 @@
 #include "weights/adapter_base.h"
 #include "weights/export.h"
 #include "weights/merged_tensor.h"
-#include "weights/run_model.h"
 #include "weights/weights.h"
 
 #include <stdlib.h>
@@ -54,8 +53,7 @@ static ndp_status list_merged(merging *x) {
     ndp_merged_tensor *tensors = ndp_arena_alloc(&list->arena, (size_t)n * sizeof *tensors);
     NDP_TRY(ndp_array_reserve(&list->specs, &list->capacity, n, sizeof *list->specs));
     NDP_TRY(ndp_array_reserve(&list->pieces, &list->piece_capacity, n, sizeof *list->pieces));
-    if (!tensors)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of %d tensors", n);
+    NDP_CHECK_MEMORY(tensors, "for a list of %d tensors", n);
     for (list->n = 0; list->n < n; list->n++) {
         const ndp_adapted_tensor *t = &x->match.tensors[list->n];
         const ndp_tensor_entry *base = base_of(x, t);
@@ -143,8 +141,7 @@ ndp_status ndp_adapter_merge_with(const ndp_merge_opts *o, int64_t *changed) {
     NDP_NOT_NULL(o, changed);
     NDP_NOT_NULL(o->model, o->adapter, o->folder);
     merging *x = calloc(1, sizeof *x);
-    if (!x)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to merge an adapter");
+    NDP_CHECK_MEMORY(x, "to merge an adapter");
     ndp_status st = merge_into(x, o);
     if (st == NDP_OK)
         *changed = x->changed;

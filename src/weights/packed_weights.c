@@ -87,8 +87,7 @@ static ndp_status find_scales(matrix_reader *m, tensor_scales *s) {
     s->absmax = malloc((size_t)(blocks + 1) * sizeof *s->absmax);
     s->codes = malloc((size_t)blocks + 1);
     s->nested = malloc((size_t)ndp_packed_nested(n) * sizeof *s->nested);
-    if (!s->absmax || !s->codes || !s->nested)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to pack %s", of->name);
+    NDP_CHECK_MEMORY(s->absmax && s->codes && s->nested, "to pack %s", of->name);
     for (int64_t first = 0; first < n; first += BLOCK) {
         int64_t count = n - first < BLOCK ? n - first : BLOCK;
         NDP_TRY(read_elements(m, first, count, x));
@@ -320,8 +319,7 @@ static ndp_status write_values(ndp_packing how, const ndp_segment *whole, const 
                         .first = how == NDP_PACKING_NF4 ? ndp_segment_first_block(&s) : 0,
                         .row_blocks = how == NDP_PACKING_NF4 ? ndp_segment_row_blocks(&s) : 0};
     ndp_op_call c = {.op = &ndp_op_unpack, .attr = &attr, .out = {{values, NDP_F32, s.rows, s.cols, s.cols}}};
-    if (!values)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to unpack %s", whole->name);
+    NDP_CHECK_MEMORY(values, "to unpack %s", whole->name);
     for (int64_t i = 0; i < p.bytes; i++)
         bytes[i] = (uint8_t)from[HEAD + i];
     for (int i = 0; i < NDP_PACKED_PARTS; i++) {
@@ -347,7 +345,7 @@ ndp_status ndp_engine_unpack(ndp_engine *e, ndp_comm *world, const ndp_segment *
     uint8_t *bytes = malloc((size_t)most + 1);
     int buffer;
     const ndp_segment *own = find_own(e, s, &buffer);
-    ndp_status st = all && bytes ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to unpack %s", s->name);
+    ndp_status st = NDP_MEMORY(all && bytes, "to unpack %s", s->name);
     if (st == NDP_OK && own && mesh->coord[NDP_DP_REPLICATE] == 0)
         st = copy_owned(e, buffer, own, all + mesh->coord[NDP_TP] * step);
     if (st == NDP_OK)

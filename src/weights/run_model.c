@@ -185,8 +185,7 @@ static ndp_status open_all(ndp_run_model *m, const char *run, int64_t step, int 
 ndp_status ndp_run_model_open(const char *run, int64_t step, int threads, const ndp_own_list *own,
                               ndp_run_model **out) {
     ndp_run_model *m = calloc(1, sizeof *m);
-    if (!m)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a model");
+    NDP_CHECK_MEMORY(m, "for a model");
     ndp_status st = open_all(m, run, step, threads ? threads : ndp_cpu_cores(), own);
     if (st == NDP_OK)
         *out = m;

@@ -35,7 +35,7 @@ static ndp_status find_blocks(const ndp_engine *e, int buffer, int tp, buffer_bl
     layout.size[NDP_TP] = tp;
     *out = (buffer_blocks){.tp = tp};
     out->tables = ndp_arena_alloc(&out->arena, (size_t)tp * sizeof *out->tables);
-    ndp_status st = out->tables ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the tables of %d ranks", tp);
+    ndp_status st = NDP_MEMORY(out->tables, "for the tables of %d ranks", tp);
     for (int r = 0; r < tp && st == NDP_OK; r++) {
         ndp_mesh mesh;
         st = ndp_mesh_init(&layout, r, &(ndp_mesh_facts){.kv_heads = ndp_model_kv_heads(whole)}, &mesh);
@@ -262,8 +262,7 @@ static ndp_status choose_segment(state_loading *l, int buffer, const ndp_segment
     free(l->firsts);
     l->scales = malloc((size_t)n * sizeof *l->scales);
     l->firsts = malloc((size_t)l->tp * sizeof *l->firsts);
-    if (!l->scales || !l->firsts)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the %lld scales of %s", (long long)n, s->name);
+    NDP_CHECK_MEMORY(l->scales && l->firsts, "for the %lld scales of %s", (long long)n, s->name);
     for (int r = 0; r < l->tp; r++)
         l->firsts[r] = first_scale(&l->blocks, segment, r);
     l->segment = segment;

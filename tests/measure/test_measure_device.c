@@ -11,6 +11,13 @@
 
 /* ---- measuring ---- */
 
+/* Appends a line: "linear 1024 x 1024 x 1024, fp32: 21.3 ms, 100.8 GFLOP/s". */
+static void describe(const ndp_timing *m, ndp_str *out) {
+    static const char *const units[] = {"calls/s", "GB/s", "GFLOP/s", "GFLOP/s"};
+    double unit = m->kind == NDP_TIMING_CALL ? 1 : 1e9;
+    ndp_str_addf(out, "%s: %.4g ms, %.4g %s\n", m->name, 1e3 * m->seconds, m->rate / unit, units[m->kind]);
+}
+
 static void check_timings(const ndp_timings *all) {
     int n[NDP_TIMING_KINDS] = {0}, types[NDP_RATES] = {0};
     assert_true(all->n > 0 && all->n <= NDP_MOST_TIMINGS);
@@ -60,7 +67,7 @@ static void measure(const char *name, double budget) {
     check_facts(&f, &e);
     assert_true(f.links.bandwidth == 3 && f.nics.count == 5 && e.links == 0.25 && e.nics == 0.5);
     for (int i = 0; i < all.n; i++)
-        ndp_timing_describe(&all.of[i], &text);
+        describe(&all.of[i], &text);
     assert_false(text.failed);
     assert_non_null(strstr(text.data, "call of copy: "));
     ndp_str_release(&text);

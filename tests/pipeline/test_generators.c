@@ -1,4 +1,5 @@
 /* The tables of all schedules: each passes the check, and has the bubble and the memory that it is known for. */
+#include "pipeline/held.h"
 #include "pipeline/unit_time.h"
 
 #include <math.h>
@@ -174,7 +175,7 @@ static double most_held(ndp_pipeline_kind kind, int p, int v, int m, int i) {
 static void check_held(ndp_pipeline_kind kind, const ndp_pipeline *s, int v) {
     int p = s->ranks, m = s->micro_batches;
     for (int i = 0; i < p; i++) {
-        double most = most_held(kind, p, v, m, i), held = ndp_pipeline_held(s, i, 0) / v;
+        double most = most_held(kind, p, v, m, i), held = pipeline_held(s, i, 0) / v;
         most = most < m ? most : m;
         bool exact = kind < NDP_PIPELINE_ZBV || m >= 2 * p;
         if (exact ? held != most : held > most)
@@ -182,7 +183,7 @@ static void check_held(ndp_pipeline_kind kind, const ndp_pipeline *s, int v) {
                      most);
     }
     if (kind == NDP_PIPELINE_INTERLEAVED && m % p == 0 && m > p)
-        assert_true(fabs(ndp_pipeline_held(s, 0, 0) / v - (p + (p - 1) / (double)v)) < 1e-9);
+        assert_true(fabs(pipeline_held(s, 0, 0) / v - (p + (p - 1) / (double)v)) < 1e-9);
 }
 
 static void ranks_hold_as_many_micro_batches_as_published(void **state) {
@@ -195,7 +196,7 @@ static void check_kept(ndp_pipeline_kind kind, const ndp_pipeline *s, int v) {
     (void)kind;
     int p = s->ranks;
     for (int i = 0; i < p && v == 1 && s->micro_batches >= p; i++)
-        assert_true(ndp_pipeline_held(s, i, 0.5) == p - i / 2.0 && ndp_pipeline_held(s, i, 1) <= p);
+        assert_true(pipeline_held(s, i, 0.5) == p - i / 2.0 && pipeline_held(s, i, 1) <= p);
 }
 
 static void zero_bubble_holds_p_micro_batches_on_every_rank(void **state) {

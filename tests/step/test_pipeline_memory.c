@@ -1,5 +1,6 @@
 /* What the stages of a pipeline hold at once, from the blocks of their programs: as many micro-batches as theory says,
  * and the arena is hardly larger than what lives in it at the peak. */
+#include "pipeline/held.h"
 #include "step/pipelines.h"
 
 #include <math.h>
@@ -62,7 +63,7 @@ static void check_case(const memory_case *c) {
     CHECK_OK(ndp_pipeline_make(c->kind, RANKS, c->v, MICRO_BATCHES, &s.table));
     pipeline_build(&s, ROWS, 1.0);
     for (int r = 0; r < RANKS; r++) {
-        double kept = 0, mine = held(s.programs[r], &kept), table = ndp_pipeline_held(&s.table, r, kept);
+        double kept = 0, mine = held(s.programs[r], &kept), table = pipeline_held(&s.table, r, kept);
         double ratio = (double)s.programs[r]->bytes[NDP_REGION_ARENA] / live_peak(s.programs[r]);
         printf("  %-12s rank %d holds %5.2f micro-batches (table %5.2f, at most %5.2f), arena / live %.3f\n",
                ndp_pipeline_table[c->kind].name, r, mine / c->v, table / c->v, c->most[r], ratio);

@@ -23,8 +23,7 @@ typedef struct rank_info {
 ndp_status ndp_mpi_private_health(ndp_mpi_transport *t) {
     size_t bytes = ndp_health_bytes(t->base.world);
     t->private_ = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    if (!t->private_)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a world of %d ranks", t->base.world);
+    NDP_CHECK_MEMORY(t->private_, "for a world of %d ranks", t->base.world);
     memset(t->private_, 0, bytes);
     t->private_->world = t->base.world;
     t->base.health = t->private_;
@@ -122,8 +121,7 @@ static ndp_status note_hosts(ndp_mpi_transport *t, const rank_info *all) {
     if (!several)
         return NDP_OK;
     t->hosts = calloc((size_t)t->base.world, sizeof *t->hosts);
-    if (!t->hosts)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a world of %d ranks", t->base.world);
+    NDP_CHECK_MEMORY(t->hosts, "for a world of %d ranks", t->base.world);
     for (int r = 0; r < t->base.world; r++)
         t->hosts[r] = all[r].host;
     t->base.hosts = t->hosts;
@@ -145,9 +143,7 @@ ndp_status ndp_mpi_bootstrap(ndp_mpi_transport *t, int node, bool wanted) {
     rank_info *all = calloc((size_t)t->base.world, sizeof *all);
     t->host_of = calloc((size_t)t->base.world, sizeof *t->host_of);
     t->node_of = calloc((size_t)t->base.world, sizeof *t->node_of);
-    ndp_status st = all && t->host_of && t->node_of
-                        ? NDP_OK
-                        : NDP_FAIL(NDP_ENOMEM, "not enough memory for a world of %d ranks", t->base.world);
+    ndp_status st = NDP_MEMORY(all && t->host_of && t->node_of, "for a world of %d ranks", t->base.world);
     if (st == NDP_OK)
         st = connect_node(t, node, wanted, all);
     if (st == NDP_OK)

@@ -70,8 +70,7 @@ static ndp_status name_both(const ndp_mpi_matcher *a, const ndp_mpi_match *m, in
     bool received[2] = {false, false};
     char what[160];
     int rank = ndp_comm_world_rank(a->base, member), first = ndp_comm_world_rank(a->base, 0);
-    if (!records)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to compare operations");
+    NDP_CHECK_MEMORY(records, "to compare operations");
     if (a->base->group.rank == 0 || a->base->group.rank == member)
         NDP_TRY(send_record(a, &m->record));
     NDP_TRY(receive_record(a, &m->record, member, &records[0], &received[0]));

@@ -104,8 +104,7 @@ static ndp_status comm_connect(ndp_mpi_transport *t, mpi_comm *c) {
 static ndp_status mpi_comm_create(ndp_transport *base, ndp_group group, const char *name, ndp_comm **out) {
     ndp_mpi_transport *t = (ndp_mpi_transport *)base;
     mpi_comm *c = calloc(1, sizeof *c + (size_t)group.count * sizeof *c->place);
-    if (!c)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the communicator of group %s", name);
+    NDP_CHECK_MEMORY(c, "for the communicator of group %s", name);
     ndp_comm_init(&c->base, base, group, name);
     ndp_status st = comm_connect(t, c);
     if (st != NDP_OK) {
@@ -295,8 +294,7 @@ ndp_status ndp_transport_mpi(ndp_transport **out) {
     const ndp_mpi_api *api;
     NDP_TRY(ndp_mpi_load(&api));
     ndp_mpi_transport *t = calloc(1, sizeof *t);
-    if (!t)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the mpi transport");
+    NDP_CHECK_MEMORY(t, "for the mpi transport");
     t->base.ops = &mpi_ops;
     t->api = api;
     t->node.fd = -1;

@@ -235,8 +235,7 @@ static nccl_comm *new_comm(ndp_transport *t, ndp_group group, const char *name) 
 /* Groups of one rank need none: comm.c performs their operations on the caller's queue. */
 ndp_status nccl_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out) {
     nccl_comm *c = new_comm(t, group, name);
-    if (!c)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the communicator of group %s", name);
+    NDP_CHECK_MEMORY(c, "for the communicator of group %s", name);
     ndp_status st = group.count == 1 ? NDP_OK : ndp_comm_create(t->host, group, name, &c->host);
     if (st == NDP_OK && group.count > 1) {
         add((nccl_transport *)t, c);

@@ -149,8 +149,7 @@ static ndp_status nccl_window_register(ndp_comm *base, void *data, size_t bytes,
     nccl_comm *c = (nccl_comm *)base;
     nccl_transport *t = (nccl_transport *)base->transport;
     nccl_window *w = calloc(1, sizeof *w);
-    if (!w)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a window's handle");
+    NDP_CHECK_MEMORY(w, "for a window's handle");
     w->base = (ndp_window){.transport = &t->base, .data = data, .bytes = bytes};
     w->comm = c;
     const char *error =
@@ -251,8 +250,7 @@ ndp_status ndp_nccl_transport(ndp_transport *host, const ndp_device *d, ndp_devi
                         d->name);
     NDP_TRY(ndp_nccl_load(&api));
     nccl_transport *t = calloc(1, sizeof *t);
-    if (!t)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the nccl transport");
+    NDP_CHECK_MEMORY(t, "for the nccl transport");
     t->base = ndp_transport_beside(host, &nccl_ops, d, context);
     t->api = api;
     pthread_mutex_init(&t->lock, NULL);

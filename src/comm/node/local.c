@@ -267,8 +267,7 @@ static const ndp_transport_ops device_ops = {
 static ndp_status local_on_device(ndp_transport *host, const ndp_device *d, ndp_device_context *context,
                                   ndp_transport **out) {
     ndp_local_transport *t = calloc(1, sizeof *t);
-    if (!t)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a transport of the device %s", d->name);
+    NDP_CHECK_MEMORY(t, "for a transport of the device %s", d->name);
     *t = (ndp_local_transport){.base = ndp_transport_beside(host, &device_ops, d, context), .world = world_of(host)};
     *out = &t->base;
     return NDP_OK;

@@ -81,8 +81,7 @@ static bool order_of(int n, uint64_t *seed) {
 
 static ndp_status run_in_turns(ndp_local_transport *ranks, int n, uint64_t seed) {
     void **args = calloc((size_t)n, sizeof *args);
-    if (!args)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a world of %d ranks", n);
+    NDP_CHECK_MEMORY(args, "for a world of %d ranks", n);
     for (int r = 0; r < n; r++)
         args[r] = &ranks[r];
     ndp_status st = ndp_turns_run(n, rank_run, args, seed);

@@ -93,8 +93,7 @@ typedef struct node_window {
 static ndp_status window_new(ndp_node_memory *n, ndp_comm *c, void *data, size_t bytes, ndp_ref segment,
                              ndp_window **out) {
     node_window *w = calloc(1, sizeof *w);
-    if (!w)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a window's handle");
+    NDP_CHECK_MEMORY(w, "for a window's handle");
     ndp_status st = ndp_node_range_add(n, data, bytes);
     if (st != NDP_OK) {
         free(w);

@@ -304,8 +304,7 @@ ndp_status ndp_shm_wait(ndp_shm *s, ndp_work *w) {
 
 ndp_status ndp_shm_init(ndp_shm *s, ndp_comm *c, ndp_shm_rank *block, const ndp_space *space) {
     void **peers = calloc((size_t)c->group.count, sizeof *peers);
-    if (!peers)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the communicator of group %s", c->name);
+    NDP_CHECK_MEMORY(peers, "for the communicator of group %s", c->name);
     *s = (ndp_shm){.progress = {.run = make_progress}, .comm = c, .block = block, .space = space, .in = peers};
     ndp_progress_fn_add(c->transport, &s->progress);
     return NDP_OK;

@@ -24,8 +24,7 @@ static ndp_node_memory *node_of(ndp_transport *t) { return &((shm_transport *)t)
 
 static ndp_status shm_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out) {
     shm_comm *c = calloc(1, sizeof *c);
-    if (!c)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the communicator of group %s", name);
+    NDP_CHECK_MEMORY(c, "for the communicator of group %s", name);
     ndp_comm_init(&c->base, t, group, name);
     ndp_status st = ndp_node_join(node_of(t), &c->base, (ndp_node_members){.count = group.count}, &c->part);
     if (st != NDP_OK) {
@@ -129,8 +128,7 @@ ndp_status ndp_transport_shm(ndp_transport **out) {
               "start it with `ndparallel launch -n N -- PROGRAM`",
               getenv(NDP_WORLD) ? getenv(NDP_WORLD) : "");
     shm_transport *t = calloc(1, sizeof *t);
-    if (!t)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the shm transport");
+    NDP_CHECK_MEMORY(t, "for the shm transport");
     t->node.fd = -1;
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* not inherited through a shell between the launcher and this process */
     ndp_status st = join(t, &a, rank);

@@ -16,8 +16,7 @@ struct ndp_shm_world {
 
 ndp_status ndp_shm_world_create(int ranks, ndp_shm_world **out) {
     ndp_shm_world *w = calloc(1, sizeof *w);
-    if (!w)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a world of %d ranks", ranks);
+    NDP_CHECK_MEMORY(w, "for a world of %d ranks", ranks);
     w->ranks = ranks;
     ndp_status st = ndp_node_memory_create(&w->node, ranks, &w->address);
     if (st != NDP_OK) {

@@ -40,8 +40,7 @@ ndp_status ndp_cache_folder(const char *cache_dir, char **out) {
         folder = ndp_format("%s/.cache/ndparallel", home);
     else
         return NDP_FAIL(NDP_EINVAL, "no folder for the token cache: HOME is not set; set data.cache_dir");
-    if (!folder)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to name the token cache");
+    NDP_CHECK_MEMORY(folder, "to name the token cache");
     ndp_status st = ndp_folder_create(folder);
     if (st != NDP_OK) {
         st = ndp_cache_fail_writing(folder, ndp_error_message());
@@ -76,7 +75,7 @@ static ndp_status open_corpus(cache_search *s) {
 /* The caller frees. */
 static ndp_status path_of(const cache_search *s, const char *name, char **path) {
     *path = ndp_format("%s/%s", s->folder, name);
-    return *path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to name the token cache");
+    return NDP_MEMORY(*path, "to name the token cache");
 }
 
 static ndp_status find(cache_search *s, finding *out) {

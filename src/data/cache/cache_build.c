@@ -165,8 +165,7 @@ static ndp_status count_parts(building *b) {
     ndp_cache_header *h = &b->h;
     b->firsts = calloc((size_t)b->parts.n + 1, sizeof *b->firsts);
     b->documents = calloc((size_t)b->parts.n + 1, sizeof *b->documents);
-    if (!b->firsts || !b->documents)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of %lld parts", (long long)b->parts.n);
+    NDP_CHECK_MEMORY(b->firsts && b->documents, "for a table of %lld parts", (long long)b->parts.n);
     for (int64_t p = 0; p < b->parts.n; p++) {
         ndp_part_file part;
         NDP_TRY(open_part(b, p, &part));
@@ -351,7 +350,7 @@ static ndp_status plan(building *b, ndp_hash128 key) {
                               .n_sources = (uint32_t)b->corpus->n_sources};
     memcpy(b->h.magic, NDP_CACHE_MAGIC, sizeof b->h.magic);
     b->is_known = calloc((size_t)b->parts.n + 1, sizeof *b->is_known);
-    return b->is_known ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to tokenize");
+    return NDP_MEMORY(b->is_known, "to tokenize");
 }
 
 ndp_status ndp_cache_build(const ndp_dataset_options *o, const ndp_crew *crew, const ndp_corpus *corpus,

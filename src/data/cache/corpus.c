@@ -41,16 +41,14 @@ static ndp_status check_kind(const ndp_dataset_options *o, const char *path, int
 static ndp_status open_files(const ndp_dataset_options *o, ndp_corpus *c) {
     c->source_ends = calloc((size_t)o->n_files, sizeof *c->source_ends);
     c->slices = calloc((size_t)o->n_files, sizeof *c->slices);
-    if (!c->source_ends || !c->slices)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d files", o->n_files);
+    NDP_CHECK_MEMORY(c->source_ends && c->slices, "for %d files", o->n_files);
     for (; c->n_sources < o->n_files; c->n_sources++) {
         NDP_TRY(ndp_file_list_add(&c->files, o->files[c->n_sources], o->splits ? o->splits[c->n_sources] : NULL,
                                   &c->slices[c->n_sources]));
         c->source_ends[c->n_sources] = c->files.paths.n;
     }
     c->mapped = calloc((size_t)c->files.paths.n, sizeof *c->mapped);
-    if (!c->mapped)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld files", (long long)c->files.paths.n);
+    NDP_CHECK_MEMORY(c->mapped, "for %lld files", (long long)c->files.paths.n);
     for (int64_t i = 0; i < c->files.paths.n; i++) {
         NDP_TRY(check_kind(o, c->files.paths.items[i], &c->id_files));
         NDP_TRY(ndp_file_map_as(NDP_FILE_DATA, c->files.paths.items[i], &c->mapped[i]));
@@ -119,8 +117,7 @@ ndp_status ndp_hash_blocks(const void *data, size_t size, int threads, ndp_hash1
     const size_t block = (size_t)16 << 20;
     int64_t n = (int64_t)((size + block - 1) / block);
     ndp_hash128 one = {0, 0}, *hashes = n > 1 ? malloc((size_t)n * sizeof *hashes) : &one;
-    if (!hashes)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check %zu bytes", size);
+    NDP_CHECK_MEMORY(hashes, "to check %zu bytes", size);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (n > 1)
     for (int64_t i = 0; i < n; i++) {
         size_t at = (size_t)i * block;

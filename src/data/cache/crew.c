@@ -64,8 +64,7 @@ static ndp_status try_work(ndp_crew *c, bool *again) {
     bool taken;
     *again = false;
     c->work = ndp_format("%s/" WORK_PREFIX "XXXXXX", c->folder);
-    if (!c->work)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to name the token cache");
+    NDP_CHECK_MEMORY(c->work, "to name the token cache");
     if (ndp_fault(NDP_FAULT_WRITE) || !mkdtemp(c->work))
         return NDP_FAIL(NDP_EIO, "%s", strerror(errno));
     c->leads = true;
@@ -120,8 +119,7 @@ static ndp_status make_offer(ndp_crew *c, ndp_status (*otherwise)(void *user, ch
 
 static ndp_status join(ndp_crew *c, const char *name) {
     char *path = ndp_format("%s/%s", c->folder, name);
-    if (!path)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to name the token cache");
+    NDP_CHECK_MEMORY(path, "to name the token cache");
     if (strncmp(name, WORK_PREFIX, strlen(WORK_PREFIX)) == 0) {
         c->work = path;
         return NDP_OK;

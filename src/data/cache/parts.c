@@ -155,8 +155,7 @@ static ndp_status put_files(tokenizing *b, const ndp_corpus *c, ndp_cut from, nd
 
 /* What follows the ids, then the header. */
 static ndp_status put_tables(tokenizing *b, const ndp_str *tally) {
-    if (tally->failed)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to count records");
+    NDP_CHECK_MEMORY(!tally->failed, "to count records");
     b->h.n_documents = (uint64_t)b->ends.n;
     b->h.n_turns = (uint64_t)b->turns.n;
     b->h.n_questions = (uint64_t)b->questions.n;
@@ -186,8 +185,7 @@ static ndp_status take_memory(tokenizing *b) {
     b->n_shares = SHARES_PER_THREAD * b->threads;
     b->shares = calloc((size_t)b->n_shares, sizeof *b->shares);
     b->done_with = calloc((size_t)b->n_shares, sizeof *b->done_with);
-    if (!b->shares || !b->done_with)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to tokenize");
+    NDP_CHECK_MEMORY(b->shares && b->done_with, "to tokenize");
     for (int i = 0; i < b->n_shares; i++) {
         b->shares[i].o = b->o;
         b->shares[i].format = b->format;

@@ -22,8 +22,7 @@ static ndp_status add_cut(ndp_parts *p, int64_t file, size_t at, uint64_t bytes)
 
 static ndp_status plan(const ndp_corpus *c, uint64_t want, ndp_parts *p) {
     p->source_ends = calloc((size_t)c->n_sources, sizeof *p->source_ends);
-    if (!p->source_ends)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d files", c->n_sources);
+    NDP_CHECK_MEMORY(p->source_ends, "for %d files", c->n_sources);
     NDP_TRY(ndp_array_reserve(&p->cuts, &p->capacity, 1, sizeof *p->cuts));
     p->cuts[0] = (ndp_cut){0, 0};
     uint64_t begun = 0; /* bytes in the current part so far */

@@ -91,7 +91,7 @@ static bool is_cheap(const ndp_corpus *c, int i) {
 static ndp_status find_all(const ndp_corpus *c, bool cheap, ndp_file_window **out) {
     int64_t files = c->files.paths.n, *n = calloc((size_t)files, sizeof *n);
     ndp_file_window *windows = calloc((size_t)files, sizeof *windows);
-    ndp_status st = n && windows ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld files", (long long)files);
+    ndp_status st = NDP_MEMORY(n && windows, "for %lld files", (long long)files);
     for (int64_t f = 0; f < files && st == NDP_OK; f++)
         windows[f] = whole(c, f);
     for (int i = 0; i < c->n_sources && st == NDP_OK; i++)

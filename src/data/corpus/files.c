@@ -89,7 +89,7 @@ static ndp_status cut_slice(const char *split, char **name, ndp_slice *slice) {
         "such as train[:10%%], train[1000:] or train[-5%%:]",
         split);
     *name = strndup(split, n);
-    return *name ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+    return NDP_MEMORY(*name, "for the configuration");
 }
 
 /* A data set on the Hub, as org/name:config/split. */

@@ -16,7 +16,6 @@
  * the prompt are context, even those of the assistant. */
 #include "data/corpus/record_parts.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,12 +6,7 @@
 
 /* The ranges are only trained on where training is on answers. */
 static ndp_status visit_partly(const ndp_record_input *r, const ndp_rendering *text) {
-    ndp_document *d = r->document;
-    d->text = text->text.data;
-    d->n = text->text.length;
-    d->partly = !r->format->train_all;
-    d->spans = text->spans;
-    d->n_spans = text->n;
+    ndp_record_set(r, text, r->document);
     return ndp_record_pass(r);
 }
 

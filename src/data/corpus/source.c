@@ -156,8 +156,7 @@ static ndp_status visit_record(const char *text, size_t n, const char *place, co
                                ndp_document *d, ndp_document_visitor *visit, void *user) {
     struct json_object *record = NULL;
     char *where = ndp_format("%s%s%lld", d->path, place, (long long)d->line);
-    if (!where)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to read '%s'", d->path);
+    NDP_CHECK_MEMORY(where, "to read '%s'", d->path);
     ndp_status st = parse_record(text, n, where, &record, &d->bad);
     if (st == NDP_OK)
         st = ndp_record_visit(record, where, format, d, visit, user);

@@ -20,8 +20,7 @@ static ndp_status row_of(ndp_tally *t, ndp_tally_kind kind, int source, const ch
         return NDP_OK;
     NDP_TRY(ndp_array_reserve(&t->rows, &t->capacity, t->n + 1, sizeof *t->rows));
     char *copy = strdup(what);
-    if (!copy)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to count records");
+    NDP_CHECK_MEMORY(copy, "to count records");
     t->rows[t->n] = (ndp_tally_row){.kind = kind, .source = source, .what = copy};
     *out = &t->rows[t->n++];
     return NDP_OK;

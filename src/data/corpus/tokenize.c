@@ -23,8 +23,7 @@ typedef struct tokenize_run {
 static const ndp_status STOPPED = NDP_EINTR;
 
 static ndp_status emit_line(tokenize_run *r) {
-    if (r->line.failed)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a line of output");
+    NDP_CHECK_MEMORY(!r->line.failed, "for a line of output");
     bool go_on = r->emit(r->user, r->line.data, r->line.length);
     r->line.length = 0;
     return go_on ? NDP_OK : STOPPED;

@@ -93,8 +93,7 @@ static ndp_status read_all(struct archive *a, const char *path, const packing *p
 /* The result for an archive without an entry. */
 static ndp_status give_empty(char **out, size_t *n) {
     char *nothing = malloc(1);
-    if (!nothing)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to unpack a file");
+    NDP_CHECK_MEMORY(nothing, "to unpack a file");
     *out = nothing;
     *n = 0;
     return NDP_OK;

@@ -179,7 +179,7 @@ static ndp_status put_head(void *user, const char *bytes, size_t n) {
                             h->text.length);
     }
     ndp_str_add_bytes(&h->text, bytes, n);
-    return h->text.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for the rows of a table") : NDP_OK;
+    return NDP_MEMORY(!h->text.failed, "for the rows of a table");
 }
 
 static ndp_status end_row(void *user) {
@@ -197,7 +197,7 @@ ndp_status ndp_table_head(const char *path, int64_t most, size_t bytes, char **o
         *complete = st == NDP_OK && (most == 0 || rows <= most);
         *n = h.text.length;
         *out = h.text.data ? ndp_str_detach(&h.text) : calloc(1, 1);
-        st = *out ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the rows of a table");
+        st = NDP_MEMORY(*out, "for the rows of a table");
     }
     ndp_str_release(&h.text);
     return st;

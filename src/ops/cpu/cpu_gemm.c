@@ -132,8 +132,7 @@ static ndp_status find_plan(const ndp_gemm_shape *key, ndp_gemm **out) {
     if (g)
         return NDP_OK;
     g = calloc(1, sizeof *g);
-    if (!g)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a matrix product's plan");
+    NDP_CHECK_MEMORY(g, "for a matrix product's plan");
     memcpy(&g->shape, key, sizeof *key);
     ndp_status st = key->split ? plan_parts(g) : plan_whole(g);
     if (st != NDP_OK) {

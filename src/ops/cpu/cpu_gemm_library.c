@@ -210,7 +210,7 @@ ndp_status ndp_library_use(ndp_library_plan *plan) {
     pthread_mutex_lock(&library.lock);
     bool added = add_user(plan);
     pthread_mutex_unlock(&library.lock);
-    return added ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a matrix product's memories");
+    return NDP_MEMORY(added, "for a matrix product's memories");
 }
 
 static context *take_context(ndp_library_plan *g) {

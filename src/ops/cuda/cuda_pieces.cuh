@@ -50,4 +50,25 @@ static __device__ __forceinline__ bool ndp_find_part(const ndp_view &pieces, int
     return false;
 }
 
+/* ---- what updates share ---- */
+
+/* Moments too small to matter become 0. */
+static __device__ __forceinline__ float ndp_flush_moment(float x) {
+    return x < (float)NDP_TINY_MOMENT && x > -(float)NDP_TINY_MOMENT ? 0.0f : x;
+}
+
+/* The constants of AdamW in fp32. */
+struct ndp_adamw_constants {
+    float keep, new1, old2, new2, rate, unbias, eps;
+    __device__ ndp_adamw_constants(const double *k) {
+        keep = (float)k[NDP_ADAMW_KEEP];
+        new1 = (float)k[NDP_ADAMW_NEW1];
+        old2 = (float)k[NDP_ADAMW_OLD2];
+        new2 = (float)(1 - k[NDP_ADAMW_OLD2]);
+        rate = (float)k[NDP_ADAMW_RATE];
+        unbias = (float)k[NDP_ADAMW_UNBIAS];
+        eps = (float)k[NDP_ADAMW_EPS];
+    }
+};
+
 #endif

@@ -9,29 +9,16 @@ extern "C" {
 enum { UPDATE_THREADS = 256 };
 static constexpr int UPDATE_ROUNDS = 4; /* a thread updates 8 elements a round */
 
-static __device__ __forceinline__ float flush(float x) {
-    return x < (float)NDP_TINY_MOMENT && x > -(float)NDP_TINY_MOMENT ? 0.0f : x;
-}
-
 /* ---- one element ---- */
 
 /* Each optimizer: its constants in fp32, and `operator()`, which returns the new weight. g is the gradient, clipped if
  * CLIPS; m and v are the states, in and out. STATES: how many it may have; WEIGHTS: it reads the old ones. */
-struct adamw_element {
+struct adamw_element : ndp_adamw_constants {
     enum { STATES = 2, WEIGHTS = true, CLIPS = true };
-    float keep, new1, old2, new2, rate, unbias, eps;
-    __device__ adamw_element(const double *k) {
-        keep = (float)k[NDP_ADAMW_KEEP];
-        new1 = (float)k[NDP_ADAMW_NEW1];
-        old2 = (float)k[NDP_ADAMW_OLD2];
-        new2 = (float)(1 - k[NDP_ADAMW_OLD2]);
-        rate = (float)k[NDP_ADAMW_RATE];
-        unbias = (float)k[NDP_ADAMW_UNBIAS];
-        eps = (float)k[NDP_ADAMW_EPS];
-    }
+    using ndp_adamw_constants::ndp_adamw_constants;
     __device__ float operator()(float g, float w, float &m, float &v) const {
-        m = flush(m + new1 * (g - m));
-        v = flush(old2 * v + new2 * (g * g));
+        m = ndp_flush_moment(m + new1 * (g - m));
+        v = ndp_flush_moment(old2 * v + new2 * (g * g));
         return w * keep - rate * (m / (sqrtf(v) * unbias + eps));
     }
 };
@@ -48,7 +35,7 @@ struct sgd_element {
     __device__ float operator()(float g, float w, float &m, float &) const {
         float d = g + decay * w;
         if (momentum != 0)
-            m = d = flush(momentum * m + d);
+            m = d = ndp_flush_moment(momentum * m + d);
         return w - lr * d;
     }
 };
@@ -68,7 +55,7 @@ struct lion_element {
     __device__ float operator()(float g, float w, float &m, float &) const {
         float c = old1 * m + new1 * g;
         float sign = c > 0 ? 1.0f : c < 0 ? -1.0f : c;
-        m = flush(old2 * m + new2 * g);
+        m = ndp_flush_moment(old2 * m + new2 * g);
         return w * keep - lr * sign;
     }
 };
@@ -82,7 +69,7 @@ struct muon_momentum_element {
         fresh = (float)(1 - k[NDP_MUON_MOMENTUM]);
     }
     __device__ float operator()(float g, float, float &m, float &) const {
-        m = flush(m + fresh * (g - m));
+        m = ndp_flush_moment(m + fresh * (g - m));
         return g + momentum * (m - g);
     }
 };

@@ -19,23 +19,6 @@ struct coded_views {
     float margin;                   /* ndp_code_margin */
 };
 
-struct coded_constants {
-    float keep, new1, old2, new2, rate, unbias, eps;
-    __device__ coded_constants(const double *k) {
-        keep = (float)k[NDP_ADAMW_KEEP];
-        new1 = (float)k[NDP_ADAMW_NEW1];
-        old2 = (float)k[NDP_ADAMW_OLD2];
-        new2 = (float)(1 - k[NDP_ADAMW_OLD2]);
-        rate = (float)k[NDP_ADAMW_RATE];
-        unbias = (float)k[NDP_ADAMW_UNBIAS];
-        eps = (float)k[NDP_ADAMW_EPS];
-    }
-};
-
-static __device__ __forceinline__ float flush(float x) {
-    return x < (float)NDP_TINY_MOMENT && x > -(float)NDP_TINY_MOMENT ? 0.0f : x;
-}
-
 /* ---- eight elements of a slice, of which those from `first` to `end` - 1 belong to the piece ---- */
 
 struct coded_lane {
@@ -114,13 +97,14 @@ static __device__ __forceinline__ void fill_maps(ndp_dynamic_map *maps) {
     __syncthreads();
 }
 
-static __device__ __forceinline__ void update_lane(const coded_lane &l, const coded_views &u, const coded_constants &c,
-                                                   float clip, ndp_lanes &m, ndp_lanes &v) {
+static __device__ __forceinline__ void update_lane(const coded_lane &l, const coded_views &u,
+                                                   const ndp_adamw_constants &c, float clip, ndp_lanes &m,
+                                                   ndp_lanes &v) {
     ndp_lanes g = lane_get(l, u.g), w = lane_get(l, u.w);
     for (int k = 0; k < NDP_LANES; k++) {
         float gk = g.x[k] * clip;
-        m.x[k] = flush(m.x[k] + c.new1 * (gk - m.x[k]));
-        v.x[k] = flush(c.old2 * v.x[k] + c.new2 * (gk * gk));
+        m.x[k] = ndp_flush_moment(m.x[k] + c.new1 * (gk - m.x[k]));
+        v.x[k] = ndp_flush_moment(c.old2 * v.x[k] + c.new2 * (gk * gk));
         w.x[k] = w.x[k] * c.keep - c.rate * (m.x[k] / (sqrtf(v.x[k]) * c.unbias + c.eps));
     }
     lane_set(l, u.w, w);
@@ -151,7 +135,7 @@ static __global__ void __launch_bounds__(CODED_THREADS) ndp_coded_kernel(coded_v
     int lane = threadIdx.x % NDP_WARP;
     coded_lane l = {(first / NDP_CODE_BLOCK + block) * NDP_CODE_BLOCK + lane * NDP_LANES, first, first + count, false};
     l.whole = l.has(0) && l.has(NDP_LANES - 1);
-    coded_constants c(ndp_piece_constants(u.constants, p.piece));
+    ndp_adamw_constants c(ndp_piece_constants(u.constants, p.piece));
     ndp_lanes m = decode(l, u.codes[0], maps[0].values, u.scales[0][place]);
     ndp_lanes v = decode(l, u.codes[1], maps[1].values, u.scales[1][place]);
     update_lane(l, u, c, (float)clip, m, v);

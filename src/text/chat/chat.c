@@ -194,7 +194,7 @@ ndp_status ndp_chat_render(const ndp_chat *c, const ndp_conversation *conversati
         NDP_TRY(ndp_jinja_render(c->jinja, conversation, generation_prompt, out));
         if (out->unsure.length)
             name_fitting(c, conversation, &out->unsure);
-        return out->unsure.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for a conversation") : NDP_OK;
+        return NDP_MEMORY(!out->unsure.failed, "for a conversation");
     }
     return NDP_FAIL(NDP_ENOTSUP, "%s", c->why ? c->why : "the tokenizer has no chat template");
 }

@@ -259,7 +259,7 @@ static ndp_status add_conversation(const rendering *r, bool generation_prompt, n
         ndp_str_add(r->text, r->t->prompt);
     else if (r->t->eos == NDP_EOS_TEXT)
         add_span(r->text, r->chat->eos);
-    return r->text->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for a conversation") : NDP_OK;
+    return NDP_MEMORY(!r->text->failed, "for a conversation");
 }
 
 ndp_status ndp_chat_template_render(const ndp_chat *c, const ndp_conversation *conversation, bool generation_prompt,

@@ -203,8 +203,7 @@ static ndp_status read_answer(const ndp_jinja *j, struct json_object *answer, nd
     NDP_TRY(ndp_json_string(answer, renderer.what, "unsure", &unsure));
     if (unsure)
         ndp_str_add(&out->unsure, unsure);
-    if (out->text.failed || out->unsure.failed)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a conversation");
+    NDP_CHECK_MEMORY(!out->text.failed && !out->unsure.failed, "for a conversation");
     return json_object_is_type(spans, json_type_array) ? read_spans(j, spans, out) : NDP_OK;
 }
 
