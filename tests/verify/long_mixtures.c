@@ -17,10 +17,12 @@ static void check(const corpus *c, const mixture_model *m) {
 
 static void mixtral(void **state) { check(*state, &mixture_models[0]); }
 static void qwen3_moe(void **state) { check(*state, &mixture_models[1]); }
+static void deepseek_v2(void **state) { check(*state, &mixture_models[2]); }
 
 /* With an argument: only the tests of that name (a pattern). */
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(mixtral), cmocka_unit_test(qwen3_moe)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(mixtral), cmocka_unit_test(qwen3_moe),
+                                       cmocka_unit_test(deepseek_v2)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, make_corpus, drop_corpus);

@@ -20,6 +20,7 @@ static void sample(const corpus *c, const mixture_model *m) {
 
 static void mixtral(void **state) { sample(*state, &mixture_models[0]); }
 static void qwen3_moe(void **state) { sample(*state, &mixture_models[1]); }
+static void deepseek_v2(void **state) { sample(*state, &mixture_models[2]); }
 
 /* ---- a free run ---- */
 
@@ -173,6 +174,7 @@ static void flips_of_groups_by_hand(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(mixtral),
                                        cmocka_unit_test(qwen3_moe),
+                                       cmocka_unit_test(deepseek_v2),
                                        cmocka_unit_test(free_runs_have_the_same_bits),
                                        cmocka_unit_test(flips_are_listed),
                                        cmocka_unit_test(flips_by_hand),
