@@ -71,7 +71,10 @@ double ndp_least_bytes(const ndp_dry_run *d, const ndp_cut_cost *u, const ndp_pl
     double kept_experts = of_experts > 1 && c->reshard ? 0 : beside_master;
     bool mixture = j->spec.layout.experts > 0, dropped = mixture && c->accumulation == 1;
     bool once = c->accumulation > 1 && ndp_plan_way_reduces_once(c, j->config);
-    double gathered = c->reshard && !mixture ? narrow * u->inner : 0, values = held.bytes + u->work;
+    double gathered = mixture      ? (dropped ? -kept * u->inner : 0)
+                      : c->reshard ? narrow * u->inner
+                                   : 0,
+           values = held.bytes + u->work;
     double whole = shards > 1 ? 4 * (once ? held.trained : u->inner) + gathered : 0;
     double slices = shards > 1 && dropped ? 4 : 8, expert_slices = of_experts > 1 && dropped ? 4 : 8; /* and masters */
     if (of_experts > 1 && once)
