@@ -58,24 +58,33 @@ static double expert_shards(const int *size) {
     return (double)(size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP] * size[NDP_TP] / size[NDP_EP]);
 }
 
-/* Where ranks shard, a unit's gradient is whole until it is reduced, beside its gathered weights; every rank has an
- * inner unit. Reduced once, those of all of a rank's units are, from its first micro-batch to its last. */
+/* Where ranks shard, a buffer's gradient is whole until it is reduced, beside its gathered weights; every rank has an
+ * inner unit. Reduced once, those of all of a rank's units are, from its first micro-batch to its last. A mixture has
+ * little else than its experts, so not all of it lives at once: slices of gradients of a single micro-batch begin when
+ * weights end, and weights and values of a block end while its experts' gradient is whole. */
 double ndp_least_bytes(const ndp_dry_run *d, const ndp_cut_cost *u, const ndp_plan_way *c, ndp_rank_held held) {
     const ndp_job *j = d->job;
     const int *size = c->layout.size;
-    double shards = size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP];
+    double shards = size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP], of_experts = expert_shards(size);
     double state = j->config->optimizer.groups.n == 0 && ndp_job_optimizer(j).name == NDP_ADAMW ? 8 : 0;
-    double narrow = (double)ndp_dtype_size(j->model.compute);
-    double kept = shards > 1 && c->reshard ? 0 : narrow < 4 ? narrow : 0; /* gathered, beside their master */
+    double narrow = (double)ndp_dtype_size(j->model.compute), beside_master = narrow < 4 ? narrow : 0;
+    double kept = shards > 1 && c->reshard ? 0 : beside_master; /* gathered */
+    double kept_experts = of_experts > 1 && c->reshard ? 0 : beside_master;
+    bool mixture = j->spec.layout.experts > 0, dropped = mixture && c->accumulation == 1;
     bool once = c->accumulation > 1 && reduces_once(c, j->config);
-    double whole = shards > 1 ? 4 * (once ? held.trained : u->inner) + u->inner * (c->reshard ? narrow : 0) : 0;
-    double of_experts = expert_shards(size), kept_experts = of_experts > 1 && c->reshard ? 0 : narrow < 4 ? narrow : 0;
+    double gathered = mixture      ? (dropped ? -kept * u->inner : 0)
+                      : c->reshard ? narrow * u->inner
+                                   : 0,
+           values = held.bytes + u->work;
+    double whole = shards > 1 ? 4 * (once ? held.trained : u->inner) + gathered : 0;
+    double slices = shards > 1 && dropped ? 4 : 8, expert_slices = of_experts > 1 && dropped ? 4 : 8; /* and masters */
     if (of_experts > 1 && once)
         whole += 4 * held.experts;
     if (d->device.host_memory) /* in memory that the ranks of a node share */
         kept /= shards, kept_experts /= of_experts, whole = 0;
-    return held.trained * ((8 + state) / shards + kept) + held.experts * ((8 + state) / of_experts + kept_experts) +
-           held.bytes + whole + u->work;
+    return held.trained * ((slices + state) / shards + kept) +
+           held.experts * ((expert_slices + state) / of_experts + kept_experts) +
+           (mixture && !once ? fmax(whole, values) : whole + values);
 }
 
 static ndp_status rate_of_groups(ndp_search_bounds *b, int stride, int count, ndp_send_pattern pattern,

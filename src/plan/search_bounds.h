@@ -36,8 +36,8 @@ typedef struct ndp_cut_cost {
     double held;             /* bytes that a micro-batch keeps for its backward */
     double work;             /* of the unit that needs the most beside them, while it runs */
     double trained, experts; /* elements of parameters */
-    double inner, largest, inner_all; /* of them, those of the smallest unit that is neither the first nor the last; of
-                                         the largest such; of all such */
+    double inner, largest, inner_all; /* of them, those of the largest buffer of the unit that has the smallest such,
+                                         neither the first nor the last; of the largest such unit; of all such */
 } ndp_cut_cost;
 
 /* Seconds in which the first owner of slices transforms whole matrices in an update (search_update.c): of all units; of

@@ -76,6 +76,21 @@ static ndp_status cost_of_graph(const ndp_dry_run *d, const ndp_device_price *p,
 
 static bool is_experts(const ndp_buffer *b) { return b->owners == NDP_GROUP_EXPERT_SHARD; }
 
+/* Adds those of a unit; returns those of its largest buffer that shards slice. */
+static double add_elements(const ndp_model *m, int unit, ndp_cut_cost *out) {
+    double largest = 0;
+    for (int k = 0; k < NDP_SLOTS; k++) {
+        int buffer = m->units[unit].buffers[k];
+        if (buffer == NDP_NONE || m->buffers[buffer].base)
+            continue;
+        double elements = (double)m->buffers[buffer].segments.elements;
+        bool experts = is_experts(&m->buffers[buffer]);
+        *(experts ? &out->unit_experts[unit] : &out->unit_trained[unit]) += elements;
+        largest = experts ? largest : fmax(largest, elements);
+    }
+    return largest;
+}
+
 /* Of a model that is cut. */
 static ndp_status cost_of_units(const ndp_dry_run *d, const ndp_device_price *p, const ndp_mesh *mesh,
                                 const ndp_model *m, ndp_recompute recompute, ndp_cut_cost *out) {
@@ -97,17 +112,12 @@ static ndp_status cost_of_units(const ndp_dry_run *d, const ndp_device_price *p,
         out->units[i] = g->cost;
         out->rated[i] = g->rated;
         out->unit_held[i] = g->held;
-        for (int k = 0; k < NDP_SLOTS; k++) {
-            int buffer = m->units[i].buffers[k];
-            if (buffer != NDP_NONE && !m->buffers[buffer].base)
-                *(is_experts(&m->buffers[buffer]) ? &out->unit_experts[i] : &out->unit_trained[i]) +=
-                    (double)m->buffers[buffer].segments.elements;
-        }
+        double buffer = add_elements(m, i, out);
         out->again[i] = g->again;
         out->held += g->held;
         out->reduced[i] = g->reduced;
         if (i > 0 && i < m->n_units - 1) {
-            out->inner = i == 1 ? out->unit_trained[i] : fmin(out->inner, out->unit_trained[i]);
+            out->inner = i == 1 ? buffer : fmin(out->inner, buffer);
             out->inner_all += out->unit_trained[i];
             out->largest = fmax(out->largest, out->unit_trained[i]);
             out->message = i == 1 ? g->message : fmin(out->message, g->message);
