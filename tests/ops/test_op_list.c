@@ -50,10 +50,9 @@ static void check_refused(const ndp_op *op, const ndp_op_attr *attr, const ndp_v
 static void shape_rules_refuse(void **state) {
     (void)state;
     ndp_op_attr attr = {.heads = 2, .head_dim = 4, .parts = 2, .vocab = 10};
-    ndp_view f = {.dtype = NDP_F32, .rows = 4, .cols = 6, .ld = 6}, h = f,
-             ids = {.dtype = NDP_I32, .rows = 3, .cols = 1};
+    ndp_view f = {.dtype = NDP_F32, .rows = 4, .cols = 6, .ld = 6},
+             h = {.dtype = NDP_BF16, .rows = 4, .cols = 6, .ld = 6}, ids = {.dtype = NDP_I32, .rows = 3, .cols = 1};
     ndp_view none = {0}, row = {.dtype = NDP_F32, .rows = 1, .cols = 5}, two = {.dtype = NDP_F32, .rows = 3, .cols = 2};
-    h.dtype = NDP_BF16;
     const struct {
         const ndp_op *op;
         ndp_view in[NDP_OP_MAX_IN];
