@@ -76,7 +76,6 @@ static void shape_rules_refuse(void **state) {
         {&ndp_op_add_rmsnorm, {f, h, row}},
         {&ndp_op_rope, {f, ids, f}},
         {&ndp_op_latent_keys, {f, f}},
-        {&ndp_op_latent_keys_bwd, {f, f}},
         {&ndp_op_mean_squares_dx, {row, f, none}},
         {&ndp_op_norm_by, {f, f, row}},
         {&ndp_op_norm_by_dx, {f, f, row, f}},

@@ -9,18 +9,16 @@
 enum { MIXTURE_LENGTH = 23, MOST_MIXTURE_LAYOUTS = 2048 };
 
 typedef struct mixture_model {
-    const char *name, *type;
-    int kv_heads;
-    const char *keys;
+    const char *name, *type, *keys;
 } mixture_model;
 
 /* Nine layers: two stages on each of four ranks. The others have layers without experts. */
 static const mixture_model mixture_models[] = {
-    {"tall-mixtral", "mixtral", 4, "\"num_local_experts\": 5, \"num_experts_per_tok\": 2"},
-    {"tall-qwen3", "qwen3_moe", 4,
+    {"tall-mixtral", "mixtral", "\"num_local_experts\": 5, \"num_experts_per_tok\": 2"},
+    {"tall-qwen3", "qwen3_moe",
      "\"num_experts\": 6, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, \"mlp_only_layers\": [1, 4], "
      "\"norm_topk_prob\": true"},
-    {"tall-deepseek", "deepseek_v2", 8,
+    {"tall-deepseek", "deepseek_v2",
      "\"n_routed_experts\": 6, \"num_experts_per_tok\": 2, \"n_group\": 3, \"topk_group\": 2, \"q_lora_rank\": 10, "
      "\"topk_method\": \"group_limited_greedy\", \"kv_lora_rank\": 14, \"qk_nope_head_dim\": 4, "
      "\"qk_rope_head_dim\": 2, \"v_head_dim\": 5, \"moe_intermediate_size\": 22, \"first_k_dense_replace\": 1"}};
@@ -28,11 +26,12 @@ static const mixture_model mixture_models[] = {
 /* Untied, so that a pipeline moves no sum. The caller frees `path`. */
 static inline subject mixture_subject(const corpus *c, const mixture_model *m, const char *precision, char **path) {
     subject s = odd_subject(c, m->name, precision);
+    bool latent = strncmp(m->type, "deepseek", 8) == 0; /* keys for each head */
     char *text = ndp_format("{\"model_type\": \"%s\", \"vocab_size\": 259, \"hidden_size\": 20, "
                             "\"intermediate_size\": 33, \"num_hidden_layers\": 9, \"num_attention_heads\": 8, "
                             "\"num_key_value_heads\": %d, \"head_dim\": 6, \"max_position_embeddings\": 64, "
                             "\"tie_word_embeddings\": false, \"initializer_range\": 0.1, %s}",
-                            m->type, m->kv_heads, m->keys);
+                            m->type, latent ? 8 : 4, m->keys);
     *path = ndp_format("%s/%s.json", c->folder, m->name);
     CHECK_OK(ndp_file_write_atomic(*path, text, strlen(text)));
     free(text);
