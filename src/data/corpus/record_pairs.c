@@ -320,8 +320,8 @@ ndp_status ndp_record_visit_preference(const ndp_record_input *r) {
     bool texts = is_text(p.given[0]), asked = p.question && is_text(p.question);
     bool question = p.prompt && strcmp(p.prompt, ndp_prompt_field(r->format)) == 0;
     bool plain = texts && !p.systematic && (!p.prompt || (asked && !question && strcmp(p.prompt, "prompt") == 0));
-    const char *read[] = {p.answers[0], p.n == 2 ? p.answers[1] : "label", "system", p.prompt ? p.prompt : "prompt",
-                          "prompt",     NULL};
+    const char *read[] = {
+        p.answers[0], p.n == 2 ? p.answers[1] : "label", "system", p.prompt ? p.prompt : "prompt", "prompt", NULL};
     NDP_TRY(ndp_record_note_unread(r, read));
     return plain ? visit_texts(&p) : visit_conversations(&p);
 }
