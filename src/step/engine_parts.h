@@ -54,11 +54,17 @@ struct ndp_engine {
     /* Collectives under way. Entry i < program.n_works: work i of the program; entry n_works + k: begun by call k of
      * the unit that runs. */
     ndp_work *works;
-    int32_t *rows;      /* counts of rows that all_to_all_rows reads, NDP_MOST_COLLECTIVES tables, where the device's */
-    uint32_t rows_read; /* memory is not the host's */
-    double *begun;      /* when */
-    void **lent;        /* by unit, then by input */
-    ndp_walk at;        /* the instruction that runs */
+    /* Where the device's memory is not the host's: the counts of all_to_all_rows, NDP_MOST_COLLECTIVES tables in turn;
+     * how many were read, the last one in which run and of which value of the unit's graph. */
+    int32_t *rows;
+    struct {
+        uint32_t n;
+        int value;
+        int64_t run;
+    } rows_read;
+    double *begun;       /* when */
+    void **lent;         /* by unit, then by input */
+    ndp_walk at;         /* the instruction that runs */
     ndp_step_input step; /* of which it is a part */
     bool only_sums;      /* of the calls of the update, only what they left open: sums over replicas */
     char message[96];    /* the name of the latest message */

@@ -58,29 +58,6 @@ static bool reduces(const ndp_engine *e, const ndp_instr *in, const ndp_op *op) 
     return in->code == NDP_DO_CALL && in->call.op == op && in->buffer != NDP_NONE && e->at.at < e->program.first_norm;
 }
 
-/* The counts of rows, on the host until the operation ends. Ranks of a group wait for such operations in the order of
- * their begins, and there is room for all that may be under way. */
-static ndp_status read_rows(ndp_engine *e, const ndp_call *c, const ndp_view *counts, ndp_comm_call *call) {
-    const ndp_device *d = e->opts.step.exec->device;
-    int64_t n = c->attr.ranks, go = 0, come = 0, me = ndp_comm_rank(e->comms[c->channel]);
-    int32_t *rows = d->host_memory ? counts->data : e->rows + e->rows_read++ % NDP_MOST_COLLECTIVES * n * n;
-    size_t bytes = (size_t)(n * n) * sizeof *rows;
-    if (!d->host_memory) {
-        NDP_TRY(ndp_engine_drain(e, e->queue));
-        NDP_TRY(d->copy(e->queue, rows, bytes, counts->data, bytes, bytes, 1));
-        NDP_TRY(ndp_engine_drain(e, e->queue));
-    }
-    for (int64_t p = 0; p < n; p++) {
-        go += rows[c->attr.inverse ? p * n + me : me * n + p];
-        come += rows[c->attr.inverse ? me * n + p : p * n + me];
-    }
-    NDP_CHECK(go >= 0 && go <= c->attr.go && come >= 0 && come <= c->attr.come,
-              "%s of %s: %lld rows go and %lld come; at most %lld and %lld were planned", c->op->name, c->what,
-              (long long)go, (long long)come, (long long)c->attr.go, (long long)c->attr.come);
-    call->rows = rows, call->back = c->attr.inverse;
-    return NDP_OK;
-}
-
 /* Begins or waits for a collective of the program (`index` NDP_NONE) or of the unit that runs. */
 static ndp_status collective(void *user, int index, const ndp_call *c, const ndp_op_call *operands) {
     ndp_engine *e = user;
@@ -93,7 +70,7 @@ static ndp_status collective(void *user, int index, const ndp_call *c, const ndp
         ndp_comm_call call = comm_call_of(c, operands, ndp_tag_at(c, &e->at));
         call.stage = ndp_staging_at(e, index);
         if (c->op == &ndp_op_all_to_all_rows)
-            NDP_TRY(read_rows(e, c, &operands->in[1], &call));
+            NDP_TRY(ndp_staging_rows(e, c, &operands->in[1], &call));
         call.accumulate |= e->step.adds && index == NDP_NONE && reduces(e, in, &ndp_op_reduce_scatter);
         NDP_TRY(ndp_comm_begin(e->comms[c->channel], &call, e->queue, &e->works[work]));
         e->profile.begin += ndp_now() - start;
@@ -293,6 +270,7 @@ static void begin_record(ndp_engine *e, int64_t update) {
 
 static ndp_status submit_all(ndp_engine *e, const ndp_step_input *in, double *last) {
     e->step = *in;
+    e->rows_read.value = NDP_NONE;
     NDP_TRY(upload_constants(e, in, e->host.submitted % NDP_STEPS_PENDING));
     if (e->op_times.device && ndp_op_times_is_full(&e->op_times))
         NDP_TRY(ndp_engine_drain(e, e->queue));

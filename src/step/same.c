@@ -62,8 +62,9 @@ static bool same_units(const ndp_program *a, const ndp_program *b) {
 
 bool ndp_program_same(const ndp_program *a, const ndp_program *b) {
     bool same = a->n == b->n && a->n_blocks == b->n_blocks && a->n_works == b->n_works &&
-                a->first_norm == b->first_norm && a->first_update == b->first_update && same_repeats(&a->repeats, &b->repeats) &&
-                memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0 && same_units(a, b);
+                a->first_norm == b->first_norm && a->first_update == b->first_update &&
+                same_repeats(&a->repeats, &b->repeats) && memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0 &&
+                same_units(a, b);
     for (int i = 0; same && i < a->n_blocks; i++)
         same = same_block(&a->blocks[i], &b->blocks[i]);
     for (int i = 0; same && i < a->n; i++)

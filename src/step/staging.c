@@ -132,3 +132,27 @@ void *ndp_staging_at(const ndp_engine *e, int index) {
     size_t own = index == NDP_NONE ? (size_t)ndp_work_at(in, &e->at) : (size_t)index;
     return (char *)e->host.staging + p->staging.places[first + own];
 }
+
+ndp_status ndp_staging_rows(ndp_engine *e, const ndp_call *c, const ndp_view *counts, ndp_comm_call *call) {
+    const ndp_device *d = e->opts.step.exec->device;
+    int64_t n = c->attr.ranks, go = 0, come = 0, me = ndp_comm_rank(e->comms[c->channel]);
+    bool read = d->host_memory || (e->rows_read.run == e->at.executed && e->rows_read.value == c->in[1].value);
+    e->rows_read.n += !read;
+    int32_t *rows = d->host_memory ? counts->data : e->rows + e->rows_read.n % NDP_MOST_COLLECTIVES * n * n;
+    size_t bytes = (size_t)(n * n) * sizeof *rows;
+    if (!read) {
+        e->rows_read.run = e->at.executed, e->rows_read.value = c->in[1].value;
+        NDP_TRY(ndp_engine_drain(e, e->queue));
+        NDP_TRY(d->copy(e->queue, rows, bytes, counts->data, bytes, bytes, 1));
+        NDP_TRY(ndp_engine_drain(e, e->queue));
+    }
+    for (int64_t p = 0; p < n; p++) {
+        go += rows[c->attr.inverse ? p * n + me : me * n + p];
+        come += rows[c->attr.inverse ? me * n + p : p * n + me];
+    }
+    NDP_CHECK(go >= 0 && go <= c->attr.go && come >= 0 && come <= c->attr.come,
+              "%s of %s: %lld rows go and %lld come; at most %lld and %lld were planned", c->op->name, c->what,
+              (long long)go, (long long)come, (long long)c->attr.go, (long long)c->attr.come);
+    call->rows = rows, call->back = c->attr.inverse;
+    return NDP_OK;
+}
