@@ -155,7 +155,8 @@ static ndp_status train_rank(ndp_world *w, void *user) {
         o.working = NULL;
         o.user = &r->events;
     }
-    r->first |= ndp_world_rank(w) == 0;
+    if (ndp_world_rank(w) == 0) /* ranks may be threads */
+        r->first = true;
     ndp_status st = ndp_train(r->arguments->job.config, w, &o);
     if (ndp_world_rank(w) == 0 && r->arguments->json)
         cli_events_end(&r->events, st);
