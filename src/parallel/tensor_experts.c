@@ -73,7 +73,8 @@ static int going_back(ndp_pass *p, int value, const char *name) {
     int writing = p->to->writing;
     p->to->writing = p->exchange.of;
     int ins[] = {all_to_all(p, value, name, true), p->exchange.order, p->exchange.places, NDP_NONE, NDP_NONE};
-    int x = ndp_graph_op1(p->to, &ndp_op_give_rows, NULL, name, ins, 5);
+    int x = ndp_graph_value(p->to, name, p->rows.slice, p->to->values[value].view.cols, p->to->compute);
+    ndp_graph_op(p->to, &ndp_op_give_rows, NULL, name, ins, 5, &x, 1);
     p->to->writing = writing;
     return x;
 }
@@ -196,8 +197,8 @@ ndp_status ndp_experts_bias(ndp_pass *p) {
 static ndp_status give_back(ndp_pass *p) {
     const char *name = p->from->values[p->node->out[0]].name;
     int ins[4] = {ndp_pass_in(p, 0), ndp_pass_in(p, 1), ndp_pass_in(p, 2), coming(p, ndp_pass_in(p, 3))};
-    int x = ndp_graph_value(p->to, name, p->to->values[p->exchange.here].view.rows, p->to->values[ins[0]].view.cols,
-                            p->to->compute);
+    const ndp_view *y = &p->to->values[ins[0]].view; /* wide where one rank's is: then parts are rounded once, summed */
+    int x = ndp_graph_value(p->to, name, p->to->values[p->exchange.here].view.rows, y->cols, y->dtype);
     ndp_graph_op(p->to, &ndp_op_give_rows, &p->node->attr, name, ins, 4, &x, 1);
     ndp_pass_out(p, 0, going_back(p, x, name), ndp_pass_stream(p));
     return p->to->status;
