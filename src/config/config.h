@@ -118,6 +118,7 @@ struct ndp_config {
         double balance_coef; /* 0: what the model's configuration says */
         double z_loss;
         double bias_rate;
+        double capacity_factor; /* 0: full */
         char *routes; /* NULL: routers choose */
     } moe;            /* of models with mixtures of experts */
     struct {

@@ -12,6 +12,7 @@ static const char *const adapter_words[] = {
 static const char *const start_words[] = {[NDP_ADAPTER_ZERO] = "zero", [NDP_ADAPTER_RANDOM] = "random", NULL};
 static const char *const base_words[] = {"nf4", "int8", NULL};
 static const int base_forms[] = {NDP_PACKING_NF4, NDP_PACKING_INT8};
+static const char *const full_words[] = {"full", NULL};
 static const char *const compute_words[] = {"fp32", "bf16", "fp64", "fp8", NULL};
 static const int compute_types[] = {NDP_F32, NDP_BF16, NDP_F64, NDP_COMPUTE_FP8};
 static const char *const reduce_words[] = {[NDP_F32] = "fp32", [NDP_BF16] = "bf16", NULL};
@@ -190,6 +191,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(moe, balance_coef, LEARN), NUMBER(0, "[0, inf)"), HELP "its coefficient in each layer; 0: the model's router_aux_loss_coef x num_experts_per_tok / mixture layers"},
     {IDENTITY(moe, z_loss, LEARN), NUMBER(0, "[0, inf)"), HELP "coefficient of the square of the log of the sum of a router's exponentials, in each layer"},
     {IDENTITY(moe, bias_rate, LEARN), NUMBER(0, "[0, inf)"), WHEN "routers have a bias that is added where they choose", HELP "loss-free balancing: after each update the bias of an expert grows by this if it got fewer tokens than the mean of its layer, and falls if it got more"},
+    {FREE(moe, capacity_factor, JOB), NUMBER(1.5, "[1, inf)"), .words = full_words, WHEN "parallelism.ep_size is above 1", HELP "memory for the rows that come to a rank's experts, in shares of what comes if experts are evenly used. More rows come in rounds: slower, with the same results; full: memory for all rows of all ranks of ep"},
     {CONTENTS(moe, routes, STEP), TEXT(NULL), WHEN "the model is a mixture of experts", HELP "a safetensors file with the experts that each row of an update goes to, instead of those that routers choose"},
 
     {IDENTITY(optimizer, name, STEP), WORD(adamw, optimizer_words), .foreign = optimizer_foreign, HELP "the update rule"},

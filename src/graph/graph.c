@@ -248,7 +248,7 @@ void ndp_graph_append(ndp_graph *g, ndp_node_list list, const ndp_op *op, const 
         nodes->items[nodes->n++] = node;
 }
 
-void ndp_graph_repeat(ndp_graph *g, ndp_node_list list, int first, int64_t times, int count) {
+void ndp_graph_repeat(ndp_graph *g, ndp_node_list list, int first, int64_t times, int count, int index) {
     ndp_nodes *nodes = &g->nodes[list];
     const ndp_node_repeat *last = nodes->n_repeats > 0 ? &nodes->repeats[nodes->n_repeats - 1] : NULL;
     const ndp_view *v = count == NDP_NONE ? NULL : &g->values[count].view;
@@ -261,7 +261,7 @@ void ndp_graph_repeat(ndp_graph *g, ndp_node_list list, int first, int64_t times
                              : !counts ? "their count is not one i64"
                                        : "too many ranges");
     if (g->status == NDP_OK)
-        nodes->repeats[nodes->n_repeats++] = (ndp_node_repeat){first, nodes->n - first, times, count};
+        nodes->repeats[nodes->n_repeats++] = (ndp_node_repeat){first, nodes->n - first, times, count, index};
 }
 
 void ndp_graph_op(ndp_graph *g, const ndp_op *op, const ndp_op_attr *attr, const char *name, const int *ins, int n_in,

@@ -59,11 +59,13 @@ typedef enum ndp_node_list {
 } ndp_node_list;
 
 /* Nodes [first, first + n) are executed `times` times, or as often as the value `count` says (i64 [1,1], made before
- * them), which is at most `times`. What they read and did not make lives until the last time. */
+ * them), which is at most `times`. What they read and did not make lives until the last time. The value `index` (i64
+ * [1,1]), which no node makes, is the number of the iteration, from 0 on. */
 typedef struct ndp_node_repeat {
     int first, n;
     int64_t times;
     int count; /* NDP_NONE: `times` */
+    int index; /* NDP_NONE: none */
 } ndp_node_repeat;
 enum { NDP_MAX_REPEATS = 8 };
 
@@ -131,7 +133,7 @@ void ndp_graph_append(ndp_graph *g, ndp_node_list list, const ndp_op *op, const 
 /* Repeats the nodes of a list from `first` on, up to its latest one. Ranks that communicate in them have equal counts:
  * it is made by an op that sees to it, as a maximum over their group. NDP_EBUG, sticky: too many ranges, or ranges that
  * overlap; ndp_graph_derive refuses a forward that repeats. */
-void ndp_graph_repeat(ndp_graph *g, ndp_node_list list, int first, int64_t times, int count);
+void ndp_graph_repeat(ndp_graph *g, ndp_node_list list, int first, int64_t times, int count, int index);
 
 /* Nodes of all lists. True if a node of the forward has that op. */
 int64_t ndp_graph_nodes(const ndp_graph *g);

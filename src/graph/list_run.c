@@ -23,11 +23,27 @@ static ndp_status read_count(const ndp_list *list, int range, const ndp_call_opt
     return NDP_OK;
 }
 
+/* Tells the range's calls which iteration this is. */
+static ndp_status write_index(const ndp_list *list, int range, int64_t index, const ndp_call_opts *opts) {
+    const ndp_operand *o = &list->indices[range];
+    const ndp_device *d = opts->exec->device;
+    if (o->base == NDP_NONE)
+        return NDP_OK;
+    void *at = (char *)opts->bases[o->base] + o->offset;
+    if (d->host_memory) {
+        *(int64_t *)at = index;
+        return NDP_OK;
+    }
+    NDP_TRY(ndp_call_drain(opts)); /* the same memory is read on the device, and on the host's stack */
+    NDP_TRY(d->copy(opts->queue, at, sizeof index, &index, sizeof index, sizeof index, 1));
+    return ndp_call_drain(opts);
+}
+
 ndp_status ndp_list_run(const ndp_list *list, const ndp_call_opts *opts) {
     ndp_repeat now[NDP_MAX_REPEATS] = {{0}};
     ndp_repeats repeats = {now, list->repeats.n};
     for (int i = 0; i < repeats.n; i++)
-        now[i] = list->repeats.items[i];
+        now[i] = list->repeats.items[i], now[i].counted = false;
     for (ndp_walk w = NDP_WALK_START; ndp_walk_next(&repeats, list->n, NDP_ALL_ITERATIONS, &w);) {
         ndp_repeat *r = w.range < repeats.n ? &now[w.range] : NULL;
         if (r && w.at == r->first && w.iteration == 0) {
@@ -37,6 +53,8 @@ ndp_status ndp_list_run(const ndp_list *list, const ndp_call_opts *opts) {
                 continue;
             }
         }
+        if (r && w.at == r->first)
+            NDP_TRY(write_index(list, w.range, w.iteration, opts));
         NDP_TRY(ndp_call_run(&list->calls[w.at], w.at, opts));
     }
     return NDP_OK;

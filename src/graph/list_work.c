@@ -42,7 +42,8 @@ typedef struct work {
 
 /* The interval of an operand; NULL: it lives elsewhere. */
 static ndp_interval *interval_of(const work *w, const ndp_operand *o) {
-    return o->base == NDP_BASE_WORK ? &w->items[w->of_root[w->g->values[o->value].root]] : NULL;
+    int i = o->base == NDP_BASE_WORK ? w->of_root[w->g->values[o->value].root] : NDP_NONE;
+    return i == NDP_NONE ? NULL : &w->items[i];
 }
 
 static void note_operand(work *w, const ndp_operand *o, int at) {
@@ -79,9 +80,11 @@ static ndp_status note_calls(work *w, const ndp_exec *exec, ndp_list *list) {
         w->items[w->n++] = (ndp_interval){scratch, {i, i, 0, 0}, 0};
     }
     for (int k = 0; k < list->repeats.n; k++) { /* a count is read where its range begins */
-        ndp_interval *count = interval_of(w, &list->counts[k]);
-        if (count)
-            count->life.last = list->repeats.items[k].first;
+        const ndp_repeat *r = &list->repeats.items[k];
+        if (interval_of(w, &list->counts[k]))
+            interval_of(w, &list->counts[k])->life.last = r->first;
+        if (interval_of(w, &list->indices[k]))
+            interval_of(w, &list->indices[k])->life = (ndp_life){r->first, r->first + r->n - 1, 0, 0};
     }
     live_through(w, &list->repeats);
     return NDP_OK;
@@ -102,7 +105,7 @@ static void place_calls(const work *w, ndp_list *list) {
             move(w, ndp_call_operand(c, k));
     }
     for (int k = 0; k < list->repeats.n; k++)
-        move(w, &list->counts[k]);
+        move(w, &list->counts[k]), move(w, &list->indices[k]);
 }
 
 ndp_status ndp_list_finish(const ndp_graph *g, const ndp_exec *exec, ndp_list *list) {

@@ -50,6 +50,10 @@ static void note_uses(lowering *l) {
                 if ((root = operand_root(l->g, n, k)) != NDP_NONE)
                     l->uses[root] |= 1u << list;
         }
+    for (int list = 0; list < NDP_NODE_LISTS; list++)
+        for (int k = 0, root; k < l->g->nodes[list].n_repeats; k++)
+            if ((root = root_of(l->g, l->g->nodes[list].repeats[k].count)) != NDP_NONE)
+                l->uses[root] |= 1u << list;
 }
 
 static bool is_saved(ndp_base base) { return base == NDP_BASE_SAVED || base == NDP_BASE_SAVED_INPUT; }
@@ -229,6 +233,22 @@ static void wait_for_operands(const lowering *l, ndp_list *list, const ndp_node 
     }
 }
 
+/* An operand of a range, which no call need name. */
+static ndp_operand range_operand(const lowering *l, int value, bool drop, ndp_list *list) {
+    ndp_operand o = make_operand(l, value, drop);
+    list->bases |= o.base == NDP_NONE ? 0 : (uint64_t)1 << o.base;
+    return o;
+}
+
+/* The range ends here. One without calls, of nodes that this phase does not run, is none. */
+static void end_range(ndp_list *list) {
+    ndp_repeat *made = &list->repeats.items[list->repeats.n - 1];
+    made->n = list->n - made->first;
+    for (int c = made->first; c < list->n; c++)
+        list->flops += (double)(ndp_repeats_times(&list->repeats, c) - 1) * list->calls[c].flops;
+    list->repeats.n -= made->n == 0;
+}
+
 /* Begins or ends the range that has its border before node `i`. What communicates in a range is waited for in it. */
 static void border(const lowering *l, const ndp_nodes *nodes, int i, bool drop, ndp_list *list) {
     for (int k = 0; k < nodes->n_repeats; k++) {
@@ -236,15 +256,12 @@ static void border(const lowering *l, const ndp_nodes *nodes, int i, bool drop, 
         if (i == r->first || i == r->first + r->n)
             wait_through(list, list->n - 1, NULL);
         if (i == r->first) {
-            list->counts[list->repeats.n] = make_operand(l, r->count, drop);
-            list->repeats.items[list->repeats.n++] = (ndp_repeat){list->n, 0, r->times, 0};
+            list->counts[list->repeats.n] = range_operand(l, r->count, drop, list);
+            list->indices[list->repeats.n] = range_operand(l, r->index, drop, list);
+            list->repeats.items[list->repeats.n++] = (ndp_repeat){list->n, 0, r->times, 0, r->count != NDP_NONE};
         }
-        if (i == r->first + r->n) {
-            ndp_repeat *made = &list->repeats.items[k];
-            made->n = list->n - made->first;
-            for (int c = made->first; c < list->n; c++)
-                list->flops += (double)(made->times - 1) * list->calls[c].flops;
-        }
+        if (i == r->first + r->n)
+            end_range(list);
     }
 }
 
@@ -341,7 +358,8 @@ static ndp_status lower_list(const lowering *l, ndp_node_list from, bool again, 
     list->calls = calloc((size_t)most_calls(l, nodes), sizeof *list->calls);
     list->repeats.items = ndp_arena_alloc(&list->arena, repeats * sizeof *list->repeats.items);
     list->counts = ndp_arena_alloc(&list->arena, repeats * sizeof *list->counts);
-    if (!list->calls || !list->repeats.items || !list->counts)
+    list->indices = ndp_arena_alloc(&list->arena, repeats * sizeof *list->indices);
+    if (!list->calls || !list->repeats.items || !list->counts || !list->indices)
         return NDP_FAIL(NDP_ENOMEM, "unit %s: not enough memory for its program", l->g->name);
     for (int i = 0; i < nodes->n; i++) {
         const ndp_node *n = &nodes->items[i];

@@ -52,8 +52,9 @@ typedef struct ndp_list {
     ndp_call *calls;
     ndp_arena arena; /* of their operands */
     int n;
-    ndp_repeats repeats; /* in the arena; in order, as are their counts: base NDP_NONE: `times` is not for the data */
-    ndp_operand *counts;
+    ndp_repeats repeats; /* in the arena; in order, as are */
+    ndp_operand *counts, /* their counts: base NDP_NONE: `times` is not for the data; */
+        *indices;        /* and the numbers of their iterations: NDP_NONE: none */
     size_t work_bytes;
     uint64_t bases; /* bit by ndp_base: a call names it */
     ndp_pgrad pgrads[NDP_MAX_PGRADS];

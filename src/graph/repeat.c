@@ -12,6 +12,11 @@ static int64_t visited_from(const ndp_repeat *x, ndp_visits v, int64_t i) {
     return i == v.first ? i + left_out(x, v) : i;
 }
 
+static int64_t times_of(const ndp_repeat *x, ndp_visits v) {
+    int64_t most = v.usual ? 0 : 2;
+    return x->counted && x->times > most ? most : x->times;
+}
+
 bool ndp_walk_next(const ndp_repeats *r, int n, ndp_visits visits, ndp_walk *w) {
     for (int i = 0; w->executed < 0 && i < r->n; i++)
         w->micro_batch = w->after += left_out(&r->items[i], visits) * r->items[i].micro_batches;
@@ -21,9 +26,9 @@ bool ndp_walk_next(const ndp_repeats *r, int n, ndp_visits visits, ndp_walk *w) 
     w->executed++;
     while (w->range < r->n && w->at <= r->items[w->range].first + r->items[w->range].n) {
         const ndp_repeat *x = &r->items[w->range];
-        bool ends = w->at == x->first + x->n, skipped = w->at == x->first && w->iteration == 0 && x->times == 0;
-        int64_t next = visited_from(x, visits, w->iteration + 1);
-        if (ends && next < x->times) {
+        int64_t times = times_of(x, visits), next = visited_from(x, visits, w->iteration + 1);
+        bool ends = w->at == x->first + x->n, skipped = w->at == x->first && w->iteration == 0 && times == 0;
+        if (ends && next < times) {
             w->at = x->first;
             w->iteration = next;
             w->micro_batch += x->micro_batches;
@@ -45,13 +50,13 @@ bool ndp_walk_next(const ndp_repeats *r, int n, ndp_visits visits, ndp_walk *w) 
 int64_t ndp_repeats_executed(const ndp_repeats *r, int n) {
     int64_t sum = n;
     for (int i = 0; i < r->n && r->items[i].first < n; i++)
-        sum += (r->items[i].times - 1) * r->items[i].n;
+        sum += ((r->items[i].counted ? 0 : r->items[i].times) - 1) * r->items[i].n;
     return sum;
 }
 
 int64_t ndp_repeats_times(const ndp_repeats *r, int i) {
     for (int k = 0; k < r->n; k++)
         if (r->items[k].first <= i && i < r->items[k].first + r->items[k].n)
-            return r->items[k].times;
+            return r->items[k].counted ? 0 : r->items[k].times;
     return 1;
 }

@@ -15,6 +15,7 @@ typedef struct ndp_repeat {
     int first, n;      /* entries of the list */
     int64_t times;     /* >= 0; where the data decide (ndp_graph_repeat), the most */
     int micro_batches; /* from an iteration to the next; 0 in a unit's list */
+    bool counted;      /* the data decide */
 } ndp_repeat;
 
 /* The repeated ranges of a list, ascending and apart. */
@@ -24,12 +25,15 @@ typedef struct ndp_repeats {
 } ndp_repeats;
 
 /* Which iterations of each range a walk visits: the first ones, and those after the next `without`. Micro-batches after
- * these have their numbers; those before are numbered as if they came next to them. */
+ * these have their numbers; those before are numbered as if they came next to them. Of a range whose count the data
+ * decide, two iterations show all; what is `usual` is none. */
 typedef struct ndp_visits {
     int64_t first, without;
+    bool usual;
 } ndp_visits;
-#define NDP_ALL_ITERATIONS ((ndp_visits){INT64_MAX, 0})
-#define NDP_FIRST_ITERATIONS(n) ((ndp_visits){(n), INT64_MAX})
+#define NDP_ALL_ITERATIONS ((ndp_visits){INT64_MAX, 0, false})
+#define NDP_FIRST_ITERATIONS(n) ((ndp_visits){(n), INT64_MAX, false})
+#define NDP_USUAL_ITERATIONS ((ndp_visits){INT64_MAX, 0, true})
 
 /* A place in the execution of a list. */
 typedef struct ndp_walk {
@@ -56,10 +60,10 @@ static inline int ndp_ring_at(ndp_ring r, int number, int64_t turn) {
     return r.n > 1 ? r.first + (int)((number - r.first + turn) % r.n) : number;
 }
 
-/* How many entries a walk over all iterations of the first n entries visits. */
+/* How many entries a walk over the usual iterations of the first n entries visits. */
 int64_t ndp_repeats_executed(const ndp_repeats *r, int n);
 
-/* How often entry i is executed. */
+/* How often entry i is executed, for costs: where the data decide, not at all. Such ranges are for the unusual. */
 int64_t ndp_repeats_times(const ndp_repeats *r, int i);
 
 #endif

@@ -29,6 +29,7 @@ ndp_status ndp_job_engine(const ndp_job *j, int rank, const ndp_exec *exec, ndp_
                                       .parallel = {.tp_sequence_parallel = c->parallelism.tp_sequence_parallel,
                                                    .cp_method = c->parallelism.cp_method,
                                                    .cp_zigzag = c->parallelism.cp_zigzag,
+                                                   .capacity_factor = c->moe.capacity_factor,
                                                    .head_rows = exec && !exec->device->host_memory ? 2048 : 0},
                                       .optimizer = ndp_job_optimizer(j)},
                              .pipeline = j->pipeline.ranks ? &j->pipeline : NULL};

@@ -4,10 +4,11 @@
 #include "ops/shape.h"
 
 /* As linear.c's: every element of in[0] meets each column of the result, of one matrix. Where ranks have different
- * experts, the rows that have one here are 1 of attr.parts, if experts are even. */
+ * experts, attr.mean rows have one here, if experts are even. */
 static void product_cost(const ndp_op_call *c, double *flops, double *bytes) {
     (void)bytes;
-    *flops = 2 * ndp_elements(&c->in[0]) * (double)c->out[0].cols / (c->attr->parts > 1 ? c->attr->parts : 1);
+    double rows = (double)(c->attr->mean > 0 && c->attr->mean < c->in[0].rows ? c->attr->mean : c->in[0].rows);
+    *flops = 2 * rows * (double)c->in[0].cols * (double)c->out[0].cols;
 }
 
 static ndp_status check_offsets(const ndp_op_call *c) {
@@ -51,8 +52,8 @@ const ndp_op ndp_op_linear_stack = {
     .shape = forward_shape,
     .backward = backward,
     .cost = product_cost,
-    .reads = NDP_READS_wide_grad | NDP_READS_parts,
-    NDP_FLOWS({.own = NDP_READS_parts,
+    .reads = NDP_READS_wide_grad | NDP_READS_mean,
+    NDP_FLOWS({.own = NDP_READS_mean,
                .in = {NDP_IS(PART, 0, "rk"), NDP_IS(OPERAND, 1, "nk"), NDP_IS(PART, 2, "..")},
                .out = {NDP_IS(RESULT, 0, "rn")}}),
 };
@@ -76,10 +77,10 @@ const ndp_op ndp_op_linear_stack_dx = {
     .rows = NDP_ROWS_MIXED,
     .shape = dx_shape,
     .cost = product_cost,
-    .reads = NDP_READS_wide_grad | NDP_READS_parts,
+    .reads = NDP_READS_wide_grad | NDP_READS_mean,
     NDP_FLOWS(
         {.node = &ndp_op_linear_stack,
-         .own = NDP_READS_parts,
+         .own = NDP_READS_mean,
          .in = {NDP_IS(D_RESULT, 0, "rn"), NDP_IS(OPERAND, 1, "nk"), NDP_IS(PART, 2, ".."), NDP_IS(EARLIER, 0, "..")},
          .out = {NDP_IS(D_OPERAND, 0, "rk")}}),
 };
@@ -100,9 +101,9 @@ const ndp_op ndp_op_linear_stack_dw = {
     .rows = NDP_ROWS_SUMMED,
     .shape = dw_shape,
     .cost = product_cost,
-    .reads = NDP_READS_parts,
+    .reads = NDP_READS_mean,
     NDP_FLOWS({.node = &ndp_op_linear_stack,
-               .own = NDP_READS_parts,
+               .own = NDP_READS_mean,
                .in = {NDP_IS(D_RESULT, 0, "rn"), NDP_IS(PART, 0, "rk"), NDP_IS(PART, 2, "..")},
                .out = {NDP_IS(D_OPERAND, 1, "nk")}}),
 };

@@ -26,7 +26,7 @@
  */
 enum { NDP_LABEL_BEST = INT32_MAX, NDP_LABEL_NONE = INT32_MAX - 1 };
 
-enum { NDP_OP_MAX_IN = 9, NDP_OP_MAX_OUT = 4, NDP_SPLITS = 6 };
+enum { NDP_OP_MAX_IN = 9, NDP_OP_MAX_OUT = 5, NDP_SPLITS = 6 };
 
 typedef struct ndp_op ndp_op;
 
@@ -73,7 +73,6 @@ typedef enum ndp_collective {
     X(bool, values)        /* xent*: also the entropy and the best id of each row, without train */ \
     X(int, parts)          /* heads_*: cuts of the heads; xent_grad: slices of the vocabulary; document_sums: \
                               documents; choice_counts: samples; router_losses, stack_bias*: ranks with the same rows; \
-                              linear_stack*: of so many rows one has an expert here, for costs; \
                               row_slopes: slices of the vocabulary */ \
     X(int64_t, first)      /* embedding*, xent*: the id that row 0 of the table stands for; heads_*: the first part; \
                               add_columns, dora*: the first column; attention: the sink of the first head; \
@@ -92,7 +91,8 @@ typedef enum ndp_collective {
     X(int, ranks)          /* of that group; route_exchange: that have the experts */ \
     X(int64_t, go)         /* all_to_all_rows: rows of x, the most that go, */ \
     X(int64_t, come)       /* and rows of y, the most that come; */ \
-    X(int64_t, mean)       /* how many go on average, for costs */ \
+    X(int64_t, mean)       /* all_to_all_rows: how many go on average, linear_stack*: how many rows have an expert \
+                              here on average, 0: all; for costs */ \
     X(int, peer)           /* send, recv: the other rank's place in the group */ \
     X(int, tag)            /* send, recv: of the message; dropout: which one of the unit */ \
     X(int, mask)           /* count_valid: bits that a number must have to count */ \
@@ -103,6 +103,8 @@ typedef enum ndp_collective {
     X(double, undesirable_weight) \
     X(int, choices)        /* route: experts of a row */ \
     X(int, experts)        /* route_order: of this rank, from attr.first on; route_exchange: of all ranks */ \
+    X(int64_t, room)       /* route_exchange: choices of a rank's experts that a round has room for, at least K; \
+                              route_order: sorted rows; 0: all */ \
     X(bool, renormalise)   /* route: a row's weights are divided by their sum */ \
     X(bool, sigmoid)       /* route: experts count by the sigmoids of their logits, not by the softmax */ \
     X(int, groups)         /* route, with sigmoid: of experts, equal ones; 0: one */ \
@@ -311,16 +313,18 @@ typedef enum ndp_op_kind {
  *                 sum of counts[b]), b = samples[t]: losses are the sum of f p (0 without counts), and z^2. dlogits =
  *                 acc + d(attr.balance f.p + attr.z_loss z^2) scale / attr.parts. Padding has none of both
  * route_order     (choices~ [T,K])                             -> order~ [N,1], places~ [T,K], offsets~ [E+1,1]
- *                 order: the choice that each sorted row is of; -1 after the last one, choices of no expert are left
+ *                 N = attr.room, or T K. order: the choice that each sorted row is of; -1 after the last one, choices of no expert are left
  *                 out. places: the sorted row of each choice, -1: none. offsets: where the rows of expert e begin; the
  *                 last one is how many there are. E = attr.experts
- * route_exchange  (choices~ [P*T,K])                           -> order~ [N,1], places~ [T,J], rows~ [P,P],
- *                 here~ [P*T,K]
+ * route_exchange  (choices~ [P*T,K], index?~ [1,1])            -> order~ [N,1], places~ [T,J], rows~ [P,P],
+ *                 here~ [R,K], later~ [1,1]
  *                 choices of P = attr.ranks ranks, T rows each, whose experts these ranks have (ndp_expert_rank). A row
  *                 goes once to each rank that has a choice of it. order, places: as of route_order, of this rank's rows
  *                 by the rank that they go to; places of a row follow its choices, J = min(P, K). rows[p,q]: how many
  *                 go from rank p to rank q. here: the choices of the rows that come, in the order of ranks and rows;
- *                 -1: of an expert of another rank, and behind the last row
+ *                 -1: of an expert of another rank, and behind the last row; R = P T, at most attr.room. With
+ *                 attr.room rows go in rounds (ops/route.h): those of round 0, or 1 + index. later: how many follow
+ *                 round 0, on any rank
  * take_rows       (x [T,C], order~ [N,1], places~ [T,K], weights? [T,K] wide) -> y [N,C]
  *                 y[n] = x[order[n] / K], times the weight of that choice; 0 where order is -1
  * give_rows       (y [N,C], order~ [N,1], places~ [T,K], weights? [T,K] wide, acc? [T,C]) -> x [T,C]

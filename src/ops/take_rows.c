@@ -1,6 +1,6 @@
 /* How rows get to their experts and back. Of the choices [T,K] that a router made, route_order makes a permutation, by
  * expert and, within one, by row: order and places are each other's inverse. A rank that has some of the experts orders
- * the choices of those alone. take_rows copies a row of x for each
+ * the choices of those alone, which may have less room than all choices. take_rows copies a row of x for each
  * choice into that order; give_rows sums the rows of a token's choices. As maps of rows they are each other's
  * transpose, so each is the other's backward, with the same weights; a weight's own gradient is a dot product in both.
  */
@@ -11,9 +11,10 @@
 
 static ndp_status order_shape(ndp_op_call *c) {
     const ndp_view *choices = &c->in[0];
-    int64_t n = choices->rows * choices->cols;
+    int64_t n = choices->rows * choices->cols, room = c->attr->room > 0 && c->attr->room < n ? c->attr->room : n;
     NDP_SHAPE_CHECK(choices->dtype == NDP_I32 && c->attr->experts > 0 && n <= INT32_MAX / 2,
                     "route_order: choices " NDP_SHAPE " of %d experts", NDP_SHAPE_ARGS(*choices), c->attr->experts);
+    n = room;
     ndp_shape_set(&c->out[0], n, 1, NDP_I32);
     ndp_shape_like(&c->out[1], choices);
     ndp_shape_set(&c->out[2], (int64_t)c->attr->experts + 1, 1, NDP_I32);
@@ -29,8 +30,8 @@ const ndp_op ndp_op_route_order = {
     .constant = true,
     .shape = order_shape,
     .flops = 4,
-    .reads = NDP_READS_experts | NDP_READS_first,
-    NDP_FLOWS({.own = NDP_READS_experts,
+    .reads = NDP_READS_experts | NDP_READS_first | NDP_READS_room,
+    NDP_FLOWS({.own = NDP_READS_experts | NDP_READS_room,
                .in = {NDP_IS(OPERAND, 0, "tK")},
                .out = {NDP_IS(RESULT, 0, "t1"), NDP_IS(RESULT, 1, "tK"),
                        NDP_IS(RESULT, 2, "..", .times = NDP_TIMES_UNSUMMED)}}),
@@ -39,18 +40,23 @@ const ndp_op ndp_op_route_order = {
 /* ---- route_exchange ---- */
 
 static ndp_status exchange_shape(ndp_op_call *c) {
-    const ndp_view *choices = &c->in[0];
-    int64_t ranks = c->attr->ranks, rows = ranks > 0 ? choices->rows / ranks : 0;
+    const ndp_view *choices = &c->in[0], *index = &c->in[1];
+    int64_t ranks = c->attr->ranks, rows = ranks > 0 ? choices->rows / ranks : 0, room = c->attr->room;
     int64_t most = ranks < choices->cols ? ranks : choices->cols;
     NDP_SHAPE_CHECK(choices->dtype == NDP_I32 && ranks > 0 && rows * ranks == choices->rows &&
                         c->attr->experts >= ranks && c->attr->first >= 0 && c->attr->first < ranks &&
                         choices->rows * choices->cols <= INT32_MAX / 2,
                     "route_exchange: choices " NDP_SHAPE " of %d experts, place %lld of %lld ranks",
                     NDP_SHAPE_ARGS(*choices), c->attr->experts, (long long)c->attr->first, (long long)ranks);
+    NDP_SHAPE_CHECK((room == 0 || room >= choices->cols) &&
+                        (!index->rows || (index->dtype == NDP_I64 && index->rows == 1 && index->cols == 1)),
+                    "route_exchange: room for %lld choices, index " NDP_SHAPE " for choices " NDP_SHAPE,
+                    (long long)room, NDP_SHAPE_ARGS(*index), NDP_SHAPE_ARGS(*choices));
     ndp_shape_set(&c->out[0], rows * most, 1, NDP_I32);
     ndp_shape_set(&c->out[1], rows, most, NDP_I32);
     ndp_shape_set(&c->out[2], ranks, ranks, NDP_I32);
-    ndp_shape_like(&c->out[3], choices);
+    ndp_shape_set(&c->out[3], room > 0 && room < choices->rows ? room : choices->rows, choices->cols, NDP_I32);
+    ndp_shape_set(&c->out[4], 1, 1, NDP_I64);
     return NDP_OK;
 }
 
@@ -58,14 +64,16 @@ static ndp_status exchange_shape(ndp_op_call *c) {
 const ndp_op ndp_op_route_exchange = {
     .id = NDP_OP_route_exchange,
     .name = "route_exchange",
-    .n_in = 1,
-    .n_out = 4,
+    .n_in = 2,
+    .n_out = 5,
+    .optional_in = 1u << 1,
     .rows = NDP_ROWS_MIXED,
     .constant = true,
     .shape = exchange_shape,
     .flops = 8,
-    .reads = NDP_READS_experts | NDP_READS_first | NDP_READS_ranks,
-    NDP_FLOWS({.node = &ndp_op_route_order, .in = {NDP_IS(OPERAND, 0, "..")}}),
+    .reads = NDP_READS_experts | NDP_READS_first | NDP_READS_ranks | NDP_READS_room,
+    NDP_FLOWS(
+        {.node = &ndp_op_route_order, .own = NDP_READS_room, .in = {NDP_IS(OPERAND, 0, ".."), NDP_IS(ANY, 0, "..")}}),
 };
 
 /* ---- take_rows ---- */
@@ -74,7 +82,7 @@ const ndp_op ndp_op_route_exchange = {
 static ndp_status check_order(const ndp_op_call *c, int64_t rows, int64_t n) {
     const ndp_view *order = &c->in[1], *places = &c->in[2], *weights = &c->in[3];
     NDP_SHAPE_CHECK(order->dtype == NDP_I32 && order->rows == n && order->cols == 1 && places->dtype == NDP_I32 &&
-                        places->rows == rows && places->rows * places->cols == n,
+                        places->rows == rows && places->rows * places->cols >= n,
                     "%s: " NDP_SHAPE ", order " NDP_SHAPE ", places " NDP_SHAPE, c->op->name, NDP_SHAPE_ARGS(c->in[0]),
                     NDP_SHAPE_ARGS(*order), NDP_SHAPE_ARGS(*places));
     NDP_SHAPE_CHECK(!weights->rows || (weights->rows == places->rows && weights->cols == places->cols &&
@@ -182,7 +190,7 @@ const ndp_op ndp_op_give_rows = {
 
 static ndp_status dw_shape(ndp_op_call *c) {
     const ndp_view *dx = &c->in[0], *y = &c->in[1], *places = &c->in[2];
-    NDP_SHAPE_CHECK(places->dtype == NDP_I32 && places->rows == dx->rows && y->rows == places->rows * places->cols &&
+    NDP_SHAPE_CHECK(places->dtype == NDP_I32 && places->rows == dx->rows && y->rows <= places->rows * places->cols &&
                         y->cols == dx->cols && ndp_wide(y->dtype) == ndp_wide(dx->dtype),
                     "give_rows_dw: dx " NDP_SHAPE ", y " NDP_SHAPE ", places " NDP_SHAPE, NDP_SHAPE_ARGS(*dx),
                     NDP_SHAPE_ARGS(*y), NDP_SHAPE_ARGS(*places));

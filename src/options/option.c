@@ -24,7 +24,7 @@ void ndp_option_expects(const ndp_option *o, ndp_str *out) {
         ndp_str_addf(out, "a whole number from %lld to %lld%s", (long long)o->low, (long long)o->high,
                      o->open ? ", or auto" : "");
     else if (o->type == NDP_OPTION_NUMBER)
-        ndp_str_addf(out, "a number in %s", o->interval);
+        ndp_str_addf(out, "a number in %s%s", o->interval, o->words ? ", or " : "");
     else if (o->type == NDP_OPTION_PAIR)
         ndp_str_addf(out, "[a, b], two numbers in %s", o->interval);
     else if (o->type == NDP_OPTION_BOOL)
@@ -91,6 +91,10 @@ static bool in_interval(const char *interval, double v) {
 
 static bool read_number(const ndp_option *o, const char *text, double *out) {
     char *end;
+    if (text && o->words && strcmp(text, o->words[0]) == 0) {
+        *out = 0;
+        return true;
+    }
     /* strtod also accepts hexadecimal, nan and inf */
     if (!text || !*text || strspn(text, "0123456789+-.eE") != strlen(text))
         return false;
@@ -317,6 +321,8 @@ void ndp_option_write(const ndp_option *o, const void *from, ndp_str *out) {
         ndp_str_addf(out, "%d", *(const int *)at);
     else if (o->type == NDP_OPTION_INT64)
         ndp_str_addf(out, "%lld", (long long)*(const int64_t *)at);
+    else if (o->type == NDP_OPTION_NUMBER && o->words && *(const double *)at == 0)
+        ndp_str_add(out, o->words[0]);
     else if (o->type == NDP_OPTION_NUMBER)
         ndp_str_add_number(out, *(const double *)at);
     else if (o->type == NDP_OPTION_PAIR) {

@@ -129,6 +129,8 @@ static ndp_status pass_unpack_again(ndp_pass *p) {
 
 static ndp_status pass_ring(ndp_pass *p) { return ndp_context_ring(p->to, &p->rows); }
 
+static ndp_status pass_rounds(ndp_pass *p) { return ndp_write_rounds(p->to); }
+
 /* The inputs, with the rows of this rank. A cache is not cut. */
 static ndp_status pass_rows(ndp_pass *p) {
     const ndp_model *whole = p->whole;

@@ -14,17 +14,20 @@
  * to a rank, with its weights, however many experts it has there; the sum of what they made comes back:
  *
  *   choices [t,K] --all_gather--> [ep t,K] --route_exchange--> which rows go where, the choices of those that come
- *   x [t,C], weights [t,K] --take--> by rank [t J,..] --all_to_all_rows--> [ep t,..] --order, take--> [ep t K,C]
- *     --own experts--> [ep t K,C] --weighted sums--> [ep t,C] --all_to_all_rows--> [t J,C] --sums--> [t,C]
+ *   x [t,C], weights [t,K] --take--> by rank [t J,..] --all_to_all_rows--> [R,..] --order, take--> [N,C]
+ *     --own experts--> [N,C] --weighted sums--> [R,C] --all_to_all_rows--> [t J,C] --sums--> [t,C]
  *
- * J is the most ranks that a row goes to. There is room for all rows of all ranks; those that do not come have no
- * choice here.
+ * J is the most ranks that a row goes to. A round has room for N choices of this rank's experts, and so for R = min(N,
+ * ep t) rows: capacity_factor times the t K that even routers send. What has no room comes in later rounds
+ * (rounds.c); what does not come has no choice here.
  *
  * Factors of an adapter are stacks too, on the owners of their experts. Where tp cuts the ffn, B of gate and up and A
  * of down are cut with it. The other two are whole, and what they read, or its gradient, is a part of a sum, so that
  * their own gradients are parts. */
 #include "ops/route.h"
 #include "parallel/pass.h"
+
+#include <math.h>
 
 static int ep_of(const ndp_pass *p) { return p->mesh->layout.size[NDP_EP]; }
 
@@ -95,14 +98,26 @@ ndp_status ndp_experts_route(ndp_pass *p) {
     return p->to->status;
 }
 
-/* Which rows go where. Returns the choices of those that come. */
+/* For how many of the choices of all ranks' rows a round has room; 0: for all. */
+static int64_t room_of(const ndp_pass *p, int64_t choices) {
+    int64_t own = p->rows.slice * choices;
+    double room = ceil(p->how.capacity_factor * (double)own);
+    if (room <= 0 || room >= (double)(own * ep_of(p)))
+        return 0;
+    return room > (double)choices ? (int64_t)room : choices;
+}
+
+/* Which rows go where, in the first round (rounds.c). Returns the choices of those that come. */
 static int exchange_choices(ndp_pass *p, int choices, int64_t rank) {
-    int outs[4] = {NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE};
+    int outs[5] = {NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE};
     ndp_op_attr over = {.group = NDP_GROUP_EP, .ranks = ep_of(p), .type = NDP_I32};
-    ndp_op_attr attr = {.experts = p->node->attr.experts, .ranks = ep_of(p), .first = rank};
+    ndp_op_attr attr = {.experts = p->node->attr.experts,
+                        .ranks = ep_of(p),
+                        .first = rank,
+                        .room = room_of(p, p->to->values[choices].view.cols)};
     int all = ndp_graph_op1(p->to, &ndp_op_all_gather, &over, "choices", &choices, 1);
-    ndp_graph_op(p->to, &ndp_op_route_exchange, &attr, "exchange", &all, 1, outs, 4);
-    p->exchange = (ndp_exchange){p->to->writing, attr.experts, outs[0], outs[1], outs[2], outs[3]};
+    ndp_graph_op(p->to, &ndp_op_route_exchange, &attr, "exchange", (int[]){all, NDP_NONE}, 2, outs, 5);
+    p->exchange = (ndp_exchange){p->to->writing, attr.experts, outs[0], outs[1], outs[2], outs[3], attr.room};
     return outs[3];
 }
 
@@ -114,6 +129,7 @@ ndp_status ndp_experts_order(ndp_pass *p) {
         choices = exchange_choices(p, choices, rank);
     attr.first = ndp_expert_first(all, rank, ep_of(p));
     attr.experts = (int)(ndp_expert_first(all, rank + 1, ep_of(p)) - attr.first);
+    attr.room = ep_of(p) > 1 ? p->exchange.room : 0;
     ndp_graph_op(p->to, &ndp_op_route_order, &attr, "order", &choices, 1, outs, 3);
     for (int i = 0; i < 3; i++)
         ndp_pass_out(p, i, outs[i], NDP_SPREAD_SAME);
@@ -169,7 +185,7 @@ ndp_status ndp_experts_stack(ndp_pass *p) {
     ndp_op_attr attr = p->node->attr;
     bool first = factor == NDP_FACTOR_A ? !sums : columns && factor == NDP_NO_FACTOR; /* it reads the rows of x */
     attr.wide_grad = !all && first && ndp_pass_over_tp(p).wide_grad;
-    attr.parts = ep_of(p) > 1 ? ep_of(p) : 0;
+    attr.mean = ep_of(p) > 1 ? p->rows.slice * p->to->values[p->exchange.here].view.cols : 0;
     if (wide || (part == NDP_SPREAD_PART && factor != NDP_FACTOR_A))
         y = ndp_graph_value(p->to, name, p->to->values[ins[0]].view.rows, p->from->values[p->node->out[0]].view.cols,
                             ndp_wide(p->to->compute));

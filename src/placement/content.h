@@ -59,6 +59,7 @@ typedef struct ndp_tile {
     int64_t row, rows, col, cols; /* in the matrix */
     int64_t at_row, at_col;       /* in the thing */
     uint64_t among;               /* not 0: the rows are in some order; of which set they are (rules_experts.c) */
+    int fold;                     /* not 0: it stands for the rows of that fold (row_sets.h), the first is 1 */
     ndp_thing what;
     ndp_share share; /* 1: complete */
     int made;        /* the call that wrote it, for messages; NDP_NONE: none of this list */

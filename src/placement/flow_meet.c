@@ -132,12 +132,15 @@ static ndp_status times_of(const ndp_rule *r, ndp_flow_times times, ndp_share *o
     return NDP_OK;
 }
 
-/* The share of a sum over a letter that these indices are. Rows in some order count by those that they are choices of.
- */
+/* The share of a sum over a letter that these indices are. Rows in some order count by those that they are choices of,
+ * and by the rounds that they come in. */
 static ndp_share measure(const ndp_rule *r, const indices *e) {
     int64_t choices = e->among ? e->total / r->g->inputs->rows[NDP_EXTENT_TOKENS] : 1;
+    const ndp_row_set *set = e->among ? ndp_row_set_find(r->sets, e->among) : NULL;
+    ndp_share rounds = set ? set->weight : 1;
     return e->among || e->letter == 't'
-               ? ndp_rows_share(&r->lane->batch, e->at / choices, (e->at + e->n) / choices - e->at / choices)
+               ? ndp_share_mul(rounds, ndp_rows_share(&r->lane->batch, e->at / choices,
+                                                      (e->at + e->n) / choices - e->at / choices))
                : ndp_range_share(ndp_node_dim(r, e->letter - 'a'), e->total, e->at, e->at + e->n);
 }
 

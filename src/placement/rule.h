@@ -16,6 +16,7 @@
 #include "ops/flow.h"
 #include "placement/content.h"
 #include "placement/lanes.h"
+#include "placement/row_sets.h"
 #include "placement/uses.h"
 
 /* What sums over rows, keys, columns, ... are measured by. */
@@ -36,6 +37,7 @@ typedef struct ndp_rule {
     const ndp_call *c;
     const ndp_lane *lane;
     const int *buffers; /* of the unit, by slot: places in lane->tables */
+    ndp_row_sets *sets; /* of the unit; NULL: none are noted */
     ndp_arena *arena;
     ndp_content in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT];
     const ndp_op_flow *flow; /* the op's row for the node */

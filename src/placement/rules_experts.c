@@ -10,22 +10,46 @@
  * is made of the rows in between is complete.
  *
  * On the way to experts of other ranks rows stand by rank, in sets of their own: those that a rank hands over, each as
- * often as it can go, and those that come to it, which count as all rows of all ranks of ep. A rank's rows and what is
- * known of them stay together in either; where they come back, the shares of all ranks are summed. */
+ * often as it can go, and those that come to it, which count as all rows of all ranks of ep, however few a round has
+ * room for (row_sets.h). A rank's rows and what is known of them stay together in either; where they come back, the
+ * shares of all ranks are summed.
+ *
+ * Which rows go in which round is data too. So where rounds leave a sum behind - rows that are back, gradients of
+ * experts - those of the first round are a random share of it, and those of all later ones together the rest. */
 #include "ops/route.h"
 #include "placement/rule.h"
 
-/* Sets of the rows that go to other ranks. */
+/* Sets of the rows that go to other ranks, in the first round or a later one. */
 typedef enum exchanged { GOING = 1, COMING, COUNTED } exchanged;
 
 /* The value of the whole graph that orders the choices of the call's node. */
 static int order_of(const ndp_rule *r) { return r->n->op == &ndp_op_route_order ? r->n->out[0] : r->n->in[1]; }
 
 /* That of a rank of the world; of what is counted alike on all ranks, -1. */
-static uint64_t exchange_set(const ndp_rule *r, exchanged what, int rank) {
-    return ndp_dim_make(ndp_dim_make(NDP_DIM_ROWS, (uint64_t)order_of(r) << 8 | what), (uint64_t)(rank + 1));
+static uint64_t exchange_set(const ndp_rule *r, exchanged what, bool later, int rank) {
+    return ndp_dim_make(ndp_dim_make(NDP_DIM_ROWS, (uint64_t)order_of(r) << 8 | (uint64_t)later << 4 | what),
+                        (uint64_t)(rank + 1));
 }
-static uint64_t own_set(const ndp_rule *r, exchanged what) { return exchange_set(r, what, r->lane->mesh.rank); }
+static uint64_t own_set(const ndp_rule *r, exchanged what, bool later) {
+    return exchange_set(r, what, later, r->lane->mesh.rank);
+}
+
+/* Operand k is of the rows that this rank's set of a later round has. */
+static bool is_later(const ndp_rule *r, int k, exchanged what) {
+    return r->in[k].n > 0 &&
+           r->in[k].tiles[0].among == (what == COUNTED ? exchange_set(r, what, true, -1) : own_set(r, what, true));
+}
+
+static ndp_status note_set(ndp_rule *r, ndp_row_set set) {
+    bool same;
+    NDP_TRY(ndp_row_set_note(r->sets, r->arena, set, &same));
+    return same ? NDP_OK : ndp_refuse(r, "its rounds have room for other numbers of rows than those of another rank");
+}
+
+static ndp_share weight_of(const ndp_rule *r, uint64_t set) {
+    const ndp_row_set *s = ndp_row_set_find(r->sets, set);
+    return s ? s->weight : 1;
+}
 
 /* The set of the rows of operand k, sorted by the value `order`, whose share operand k has. `among`: the set of which
  * they are. */
@@ -68,8 +92,10 @@ ndp_status ndp_after_route_order(ndp_rule *r) {
     ndp_share share = ndp_range_share(ndp_node_dim(r, 'e'), r->n->attr.experts, first, first + n);
     uint64_t among = r->in[0].n > 0 ? r->in[0].tiles[0].among : 0, set = set_of(r, r->n->out[0], 0, share, among);
     for (int i = 0; i < r->in[0].n; i++)
-        if (r->in[0].tiles[i].among != among || (among && among != own_set(r, COMING)))
+        if (r->in[0].tiles[i].among != among || (among && among != own_set(r, COMING, is_later(r, 0, COMING))))
             return ndp_refuse(r, "it orders rows that stand in some order, and not those that have come to this rank");
+    if (among)
+        NDP_TRY(note_set(r, (ndp_row_set){set, r->in[0].rows, weight_of(r, among), true, false}));
     for (int o = 0; o < 3; o++)
         for (int i = 0; i < r->out[o].n; i++) {
             ndp_tile *t = &r->out[o].tiles[i];
@@ -101,8 +127,8 @@ static ndp_status expect_places(ndp_rule *r, int places, uint64_t *set, uint64_t
     const ndp_content *c = &r->in[places];
     ndp_share share = c->n > 0 ? c->tiles[0].share : 1;
     *among = 0, *set = set_of(r, r->n->in[1], places, share, 0);
-    if (c->n > 0 && c->tiles[0].among != *set)
-        *among = own_set(r, COMING), *set = set_of(r, r->n->in[1], places, share, *among);
+    for (int later = 0; later < 2 && c->n > 0 && c->tiles[0].among != *set; later++)
+        *among = own_set(r, COMING, later), *set = set_of(r, r->n->in[1], places, share, *among);
     for (int i = 0; i < c->n; i++) {
         ndp_tile *t = &c->tiles[i];
         if (t->among != *set)
@@ -129,12 +155,27 @@ static ndp_status expect_of_exchange(const ndp_rule *r, int k, int value, uint64
     return NDP_OK;
 }
 
+/* The sets of a round, and that all ranks have the same room in it. */
+static ndp_status note_round(ndp_rule *r, int64_t rows, bool later) {
+    int64_t room = r->c->attr.room;
+    ndp_share first = ndp_share_random(ndp_node_dim(r, 'r'));
+    ndp_share weight = room == 0 ? 1 : later ? ndp_share_sub(1, first) : first;
+    if (later && room == 0)
+        return ndp_refuse(r, "it is of a later round, and the first one has all rows");
+    NDP_TRY(note_set(r, (ndp_row_set){exchange_set(r, COUNTED, later, -1), room, 1, false, true}));
+    NDP_TRY(note_set(r, (ndp_row_set){own_set(r, GOING, later), rows, weight, false, false}));
+    return note_set(r, (ndp_row_set){own_set(r, COMING, later), r->in[0].rows, weight, true, false});
+}
+
 /* Of (choices of the rows of all ranks). */
 ndp_status ndp_after_route_exchange(ndp_rule *r) {
     const ndp_op_attr *a = &r->c->attr;
     ndp_group g = ndp_mesh_group(&r->lane->mesh, NDP_GROUP_EP);
     int64_t rows = r->in[0].rows / g.count, most = r->out[1].cols, first, n;
+    bool later = ndp_rule_has(r, 1);
+    uint64_t going = own_set(r, GOING, later);
     experts_of(r, &first, &n);
+    NDP_TRY(note_round(r, rows, later));
     if (a->ranks != g.count || (!r->lane->stands_in && a->first != g.rank) ||
         first != ndp_expert_first(a->experts, g.rank, g.count) ||
         first + n != ndp_expert_first(a->experts, g.rank + 1, g.count))
@@ -144,19 +185,21 @@ ndp_status ndp_after_route_exchange(ndp_rule *r) {
         ndp_tile t = r->in[0].tiles[i], own;
         if (t.among)
             return ndp_refuse(r, "the rows of its choices stand in some order");
-        t.among = own_set(r, COMING);
+        t.among = own_set(r, COMING, later);
         NDP_TRY(ndp_result(r, 3, t));
         if (!ndp_tile_cut(&r->in[0].tiles[i], rows * g.rank, rows, 0, 1, &own))
             continue;
         own.row -= rows * g.rank, own.at_col = 0;
         own.what = ndp_value_thing(r, r->n->out[0]);
-        NDP_TRY(ndp_result(r, 0, sorted_tile(own, most, own_set(r, GOING))));
-        own.what = ndp_value_thing(r, r->n->out[1]), own.cols = most, own.among = own_set(r, GOING);
+        NDP_TRY(ndp_result(r, 0, sorted_tile(own, most, going)));
+        own.what = ndp_value_thing(r, r->n->out[1]), own.cols = most, own.among = going;
         NDP_TRY(ndp_result(r, 1, own));
     }
     ndp_tile counts = {.rows = g.count, .cols = g.count, .what = ndp_value_thing(r, r->n->out[2]), .share = 1};
-    counts.among = exchange_set(r, COUNTED, -1);
-    return ndp_result(r, 2, counts);
+    counts.among = exchange_set(r, COUNTED, later, -1);
+    NDP_TRY(ndp_result(r, 2, counts));
+    counts.rows = counts.cols = 1;
+    return ndp_result(r, 4, counts);
 }
 
 /* Tile t of one row for each, and the places' rows: row by row the same. */
@@ -175,30 +218,34 @@ static ndp_status expect_rows_of_places(const ndp_rule *r, int k, ndp_tile t) {
 /* Of (x, order, places): a rank's rows, each as often as it may go. */
 static ndp_status hand_over(ndp_rule *r) {
     int64_t most = r->in[2].cols;
-    NDP_TRY(expect_of_exchange(r, 1, 0, own_set(r, GOING)));
-    NDP_TRY(expect_of_exchange(r, 2, 1, own_set(r, GOING)));
+    uint64_t set = own_set(r, GOING, is_later(r, 1, GOING));
+    NDP_TRY(expect_of_exchange(r, 1, 0, set));
+    NDP_TRY(expect_of_exchange(r, 2, 1, set));
     NDP_TRY(ndp_expect_all(r, 0));
     for (int i = 0; i < r->in[0].n; i++) {
         NDP_TRY(expect_rows_of_places(r, 0, r->in[0].tiles[i]));
         if (r->in[0].tiles[i].among)
             return ndp_refuse(r, "its rows stand in some order");
-        NDP_TRY(ndp_result(r, 0, sorted_tile(r->in[0].tiles[i], most, own_set(r, GOING))));
+        NDP_TRY(ndp_result(r, 0, sorted_tile(r->in[0].tiles[i], most, set)));
     }
     return NDP_OK;
 }
 
-/* Of (y, order, places, -, acc): what came back of them, and an earlier part of the gradient that they are. */
+/* Of (y, order, places, -, acc): what came back of them, and the rest of the sum so far: of earlier rounds, or an
+ * earlier part of the gradient that they are. */
 static ndp_status take_back(ndp_rule *r) {
     int64_t most = r->in[2].cols;
     ndp_content rows = ndp_content_of(r->arena, r->out[0].rows, r->out[0].cols);
-    NDP_TRY(expect_of_exchange(r, 1, 0, own_set(r, GOING)));
-    NDP_TRY(expect_of_exchange(r, 2, 1, own_set(r, GOING)));
+    uint64_t set = own_set(r, GOING, is_later(r, 1, GOING));
+    NDP_TRY(expect_of_exchange(r, 1, 0, set));
+    NDP_TRY(expect_of_exchange(r, 2, 1, set));
     NDP_TRY(ndp_expect_all(r, 0));
     for (int i = 0; i < r->in[0].n; i++) {
         ndp_tile t = r->in[0].tiles[i];
-        if (t.among != own_set(r, GOING) || t.row % most || t.rows % most || t.at_row % most)
+        if (t.among != set || t.row % most || t.rows % most || t.at_row % most)
             return ndp_refuse(r, "operand 0 has not come back by the places of operand 2");
         t.row /= most, t.rows /= most, t.at_row /= most, t.among = 0, t.made = r->index;
+        t.share = ndp_share_mul(t.share, weight_of(r, set));
         NDP_TRY(expect_rows_of_places(r, 0, t));
         NDP_TRY(ndp_content_add(&rows, t));
     }
@@ -206,30 +253,32 @@ static ndp_status take_back(ndp_rule *r) {
         r->out[0] = rows;
         return NDP_OK;
     }
-    NDP_TRY(ndp_expect(r, 4, NDP_THING_GRADIENT, rows.n > 0 ? rows.tiles[0].what.id : NDP_NONE, false));
+    ndp_thing of = rows.n > 0 ? rows.tiles[0].what : (ndp_thing){0};
+    NDP_TRY(ndp_expect(r, 4, of.kind, of.id, false));
     return ndp_sum_contents(r, &rows, &r->in[4], &r->out[0]);
 }
 
 /* Member i of ep hands over rows of its own set. */
-static ndp_status expect_own_set(const ndp_rule *r, const ndp_content *handed, int i, exchanged what) {
+static ndp_status expect_own_set(const ndp_rule *r, const ndp_content *handed, int i, exchanged what, bool later) {
     ndp_group g = ndp_mesh_group(&r->lane->mesh, ndp_channel_group(r->c->channel));
     for (int k = 0; k < handed->n; k++)
-        if (handed->tiles[k].among != exchange_set(r, what, g.base + i * g.stride))
+        if (handed->tiles[k].among != exchange_set(r, what, later, g.base + i * g.stride))
             return ndp_refuse(r, "member %d hands over rows that are not those that %s", i,
                               what == COMING ? "came to it" : "go from it");
     return NDP_OK;
 }
 
-/* All rows of all members come: of each `rows`. */
-static ndp_status come_forth(ndp_rule *r, const ndp_content *const *handed, int n, int64_t rows) {
+/* All rows of all members come, of each as many as of this rank. */
+static ndp_status come_forth(ndp_rule *r, const ndp_content *const *handed, int n, bool later) {
+    const ndp_row_set *going = ndp_row_set_find(r->sets, own_set(r, GOING, later));
     for (int i = 0; i < n; i++) {
-        int64_t most = handed[i]->rows / rows;
-        NDP_TRY(expect_own_set(r, handed[i], i, GOING));
+        int64_t rows = going ? going->rows : handed[i]->rows, most = handed[i]->rows / rows;
+        NDP_TRY(expect_own_set(r, handed[i], i, GOING, later));
         for (int k = 0; k < handed[i]->n; k++) {
             ndp_tile t = handed[i]->tiles[k];
             if (t.row % most || t.rows % most || t.at_row % most)
                 return ndp_refuse(r, "member %d hands over parts of what a row may be sent as", i);
-            t.row = t.row / most + i * rows, t.rows /= most, t.at_row /= most, t.among = own_set(r, COMING);
+            t.row = t.row / most + i * rows, t.rows /= most, t.at_row /= most, t.among = own_set(r, COMING, later);
             NDP_TRY(ndp_result(r, 0, t));
         }
     }
@@ -237,17 +286,17 @@ static ndp_status come_forth(ndp_rule *r, const ndp_content *const *handed, int 
 }
 
 /* This rank's rows come, from each member the share that its experts have: added up where the rank's places say. */
-static ndp_status come_back(ndp_rule *r, const ndp_content *const *handed, int n, int me) {
+static ndp_status come_back(ndp_rule *r, const ndp_content *const *handed, int n, int me, bool later) {
     int64_t rows = handed[me]->rows / n, most = r->out[0].rows / rows;
     for (int i = 0; i < n; i++) {
         ndp_content part = ndp_content_of(r->arena, rows * most, handed[i]->cols), sum = part;
-        NDP_TRY(expect_own_set(r, handed[i], i, COMING));
+        NDP_TRY(expect_own_set(r, handed[i], i, COMING, later));
         for (int k = 0; k < handed[i]->n; k++) {
             ndp_tile t;
             if (!ndp_tile_cut(&handed[i]->tiles[k], me * rows, rows, 0, handed[i]->cols, &t))
                 continue;
             t.row -= me * rows, t.made = r->index;
-            NDP_TRY(ndp_content_add(&part, sorted_tile(t, most, own_set(r, GOING))));
+            NDP_TRY(ndp_content_add(&part, sorted_tile(t, most, own_set(r, GOING, later))));
         }
         NDP_TRY(i > 0 ? ndp_sum_contents(r, &r->out[0], &part, &sum) : NDP_OK);
         r->out[0] = i > 0 ? sum : part;
@@ -258,8 +307,9 @@ static ndp_status come_back(ndp_rule *r, const ndp_content *const *handed, int n
 ndp_status ndp_rule_exchange(ndp_rule *r, const ndp_content *const *handed, int n, int me) {
     if (!is_exchanged(r))
         return ndp_refuse(r, "it was written for a node that orders no rows");
-    NDP_TRY(expect_of_exchange(r, 1, 2, exchange_set(r, COUNTED, -1)));
-    NDP_TRY(r->c->attr.inverse ? come_back(r, handed, n, me) : come_forth(r, handed, n, r->out[0].rows / n));
+    bool later = is_later(r, 1, COUNTED);
+    NDP_TRY(expect_of_exchange(r, 1, 2, exchange_set(r, COUNTED, later, -1)));
+    NDP_TRY(r->c->attr.inverse ? come_back(r, handed, n, me, later) : come_forth(r, handed, n, later));
     ndp_content_join(&r->out[0]);
     return NDP_OK;
 }

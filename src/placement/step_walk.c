@@ -118,7 +118,7 @@ static ndp_visits visits_of(const ndp_lanes *l) {
             return NDP_ALL_ITERATIONS;
         least = r->items[0].times < least ? r->items[0].times : least;
     }
-    return least > 2 ? (ndp_visits){2, least - 2} : NDP_ALL_ITERATIONS;
+    return least > 2 ? (ndp_visits){2, least - 2, false} : NDP_ALL_ITERATIONS;
 }
 
 ndp_status ndp_steps_prove(const ndp_lanes *l, const ndp_units *u) {

@@ -42,6 +42,7 @@ static ndp_status begin_rule(const phase_run *p, int lane, int index, const ndp_
                     .c = c,
                     .lane = l,
                     .buffers = l->program->opts.model->units[run->unit].buffers,
+                    .sets = &run->sets,
                     .arena = &run->arena,
                     .index = index,
                     .where = lane_of(p, lane)->where.s};
@@ -53,7 +54,11 @@ static ndp_status begin_rule(const phase_run *p, int lane, int index, const ndp_
             continue;
         ndp_matrix x = matrix_of(&c->in[k]);
         r->in[k] = ndp_content_of(r->arena, x.rows, x.cols);
+        bool whole;
         NDP_TRY(ndp_tile_map_read(&m->bases[c->in[k].base], &x, &r->in[k]));
+        NDP_TRY(ndp_unfold(&run->sets, &r->in[k], &whole));
+        if (!whole)
+            return ndp_refuse(r, "operand %d has some of the rows that come in a round, or of several rounds", k);
     }
     for (int k = 0; k < c->n_out; k++)
         r->out[k] = ndp_content_of(r->arena, c->out[k].view.rows, c->out[k].view.cols);
@@ -169,6 +174,15 @@ static ndp_status take_sum(const ndp_rule *r, ndp_unit_memory *m) {
     return NDP_OK;
 }
 
+/* Where rows of a group begin is no matrix of rows. */
+static ndp_status fold_result(ndp_rule *r, int k) {
+    bool alike;
+    if (r->c->op == &ndp_op_route_order && k == 2)
+        return NDP_OK;
+    NDP_TRY(ndp_fold_rows(r->sets, &r->out[k], r->c->out[k].view.rows, &alike));
+    return alike ? NDP_OK : ndp_refuse(r, "the rows of its result %d are not those of its set, or not alike", k);
+}
+
 static ndp_status end_rule(const phase_run *p, int lane, ndp_rule *r) {
     ndp_unit_memory *m = &p->run->memory[lane - p->run->first];
     const ndp_call *c = r->c;
@@ -181,6 +195,7 @@ static ndp_status end_rule(const phase_run *p, int lane, ndp_rule *r) {
         if (base == NDP_NONE)
             continue;
         ndp_content_join(&r->out[k]);
+        NDP_TRY(fold_result(r, k));
         if (!ndp_content_full(&r->out[k]))
             return ndp_refuse(r, "no rule says what all of its result %d is", k);
         ndp_matrix x = matrix_of(&c->out[k]);
@@ -240,6 +255,26 @@ static ndp_status end(phase_run *p, int lane, int index, const ndp_call *c, bool
 
 /* ---- the list ---- */
 
+/* A range that begins here is repeated by a number that all ranks of a group have alike. */
+static ndp_status expect_count(const phase_run *p, int lane, const ndp_list *list, int at) {
+    ndp_unit_trial *run = p->run;
+    for (int i = 0; i < list->repeats.n; i++) {
+        const ndp_operand *o = &list->counts[i];
+        if (list->repeats.items[i].first != at || o->base == NDP_NONE)
+            continue;
+        ndp_matrix x = matrix_of(o);
+        ndp_content c = ndp_content_of(&run->arena, x.rows, x.cols);
+        NDP_TRY(ndp_tile_map_read(&run->memory[lane - run->first].bases[o->base], &x, &c));
+        const ndp_row_set *set = c.n == 1 ? ndp_row_set_find(&run->sets, c.tiles[0].among) : NULL;
+        if (!set || !set->counts || !ndp_content_full(&c))
+            return NDP_FAIL(NDP_EBUG,
+                            "placement: %s #%d: the calls from here on are repeated by a number that is not "
+                            "that of later rounds",
+                            lane_of(p, lane)->where.s, at);
+    }
+    return NDP_OK;
+}
+
 /* Runs a lane until it waits or ends. */
 static ndp_status advance(void *user, int lane, bool *moved, bool *over) {
     phase_run *p = user;
@@ -249,6 +284,7 @@ static ndp_status advance(void *user, int lane, bool *moved, bool *over) {
     while (at->waits || ndp_walk_next(&list->repeats, list->n, NDP_FIRST_ITERATIONS(1), w)) {
         const ndp_call *c = &list->calls[w->at];
         bool done = c->kind != NDP_CALL_WAIT;
+        NDP_TRY(at->waits ? NDP_OK : expect_count(p, lane, list, w->at));
         NDP_TRY(c->kind == NDP_CALL_KERNEL  ? run_kernel(p, lane, w->at, c)
                 : c->kind == NDP_CALL_BEGIN ? begin(p, lane, w->at, c)
                                             : end(p, lane, w->at, c, &done));

@@ -28,6 +28,7 @@ typedef struct ndp_unit_trial {
     int graph;
     ndp_uses uses;
     ndp_unit_memory *memory; /* by lane - first */
+    ndp_row_sets sets;
     ndp_arena arena;
     ndp_unit_observer *observer; /* NULL: none */
     void *user;

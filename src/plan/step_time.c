@@ -165,7 +165,7 @@ static ndp_status fold(step_replay *r, int64_t all, bool *done) {
         if (RUNS * work_without(r, all - few - 1) > whole)
             break;
         for (int k = 0; k < RUNS && st == NDP_OK; k++)
-            st = run(&runs[k], (ndp_visits){1, all - few - k});
+            st = run(&runs[k], (ndp_visits){1, all - few - k, false});
         *done = st == NDP_OK && settled(runs, (double)(all - few - RUNS + 1), r);
     }
     for (int k = 0; k < RUNS; k++)
@@ -176,7 +176,7 @@ static ndp_status fold(step_replay *r, int64_t all, bool *done) {
 static void take_comms(const step_replay *r, int i, ndp_step_time *out) {
     const ndp_program *p = r->programs[i];
     ndp_comm_event e;
-    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_ITERATIONS(1)); ndp_program_comm_event(p, &c, &e);) {
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(((ndp_visits){1, INT64_MAX, true})); ndp_program_comm_event(p, &c, &e);) {
         ndp_step_comm *to = &out->comms[ndp_comm_event_group(&e)][ndp_comm_event_kind(&e)];
         const ndp_group_links *l = ndp_priced_links(r->price, &p->opts.step.mesh, e.call);
         double times = e.begin ? (double)ndp_repeats_times(&p->repeats, e.instr) : 0;
@@ -213,7 +213,7 @@ ndp_status ndp_step_time_of_programs(const ndp_program *const *programs, int n, 
     int64_t all = iterations_of(&r);
     ndp_status st = all > 0 ? fold(&r, all, &done) : NDP_OK;
     if (st == NDP_OK && !done)
-        st = run(&r, (ndp_visits){0});
+        st = run(&r, NDP_USUAL_ITERATIONS);
     if (st == NDP_OK)
         take_result(&r, alike, out);
     free(r.ranks);

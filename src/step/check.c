@@ -119,7 +119,7 @@ static ndp_status replay_two(const ndp_program *const *programs, int n, bool *pr
     *proven = false;
     if (common <= 2)
         return NDP_OK;
-    ndp_status st = replay_init(programs, n, (ndp_visits){2, common - 2}, &r);
+    ndp_status st = replay_init(programs, n, (ndp_visits){2, common - 2, false}, &r);
     *proven = st == NDP_OK && same_counts(&r.tracks);
     for (int part = 0; *proven && part < NDP_TRACK_PARTS; part++)
         *proven = run_to(&r, part) == NDP_NONE;

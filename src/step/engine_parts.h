@@ -61,6 +61,7 @@ struct ndp_engine {
         uint32_t n;
         int value;
         int64_t run;
+        int index; /* the last call of it that used one */
     } rows_read;
     double *begun;       /* when */
     void **lent;         /* by unit, then by input */

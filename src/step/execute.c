@@ -70,7 +70,7 @@ static ndp_status collective(void *user, int index, const ndp_call *c, const ndp
         ndp_comm_call call = comm_call_of(c, operands, ndp_tag_at(c, &e->at));
         call.stage = ndp_staging_at(e, index);
         if (c->op == &ndp_op_all_to_all_rows)
-            NDP_TRY(ndp_staging_rows(e, c, &operands->in[1], &call));
+            NDP_TRY(ndp_staging_rows(e, index, c, &operands->in[1], &call));
         call.accumulate |= e->step.adds && index == NDP_NONE && reduces(e, in, &ndp_op_reduce_scatter);
         NDP_TRY(ndp_comm_begin(e->comms[c->channel], &call, e->queue, &e->works[work]));
         e->profile.begin += ndp_now() - start;

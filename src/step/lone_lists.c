@@ -35,7 +35,7 @@ ndp_status ndp_lone_list_make(const ndp_list *list, const ndp_lone_costs *costs,
     out->busy = calloc(begins + 1, sizeof *out->busy);
     NDP_CHECK_MEMORY(out->calls && out->busy, "for a list of %zu calls", n);
     int b = 0;
-    for (ndp_walk w = NDP_WALK_START; ndp_walk_next(&list->repeats, list->n, NDP_ALL_ITERATIONS, &w);) {
+    for (ndp_walk w = NDP_WALK_START; ndp_walk_next(&list->repeats, list->n, NDP_USUAL_ITERATIONS, &w);) {
         ndp_lone_call *c = &out->calls[out->n++];
         c->call = &list->calls[w.at];
         c->seconds = c->call->kind == NDP_CALL_WAIT ? 0 : costs->seconds(costs->user, c->call);

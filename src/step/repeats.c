@@ -281,7 +281,7 @@ static void rewrite(folding *f) {
     p->n -= f->n;
     p->first_norm = folded_at(f, p->first_norm);
     p->first_update = folded_at(f, p->first_update);
-    p->repeats.items[0] = (ndp_repeat){f->first, f->n, f->times, f->micro_batches};
+    p->repeats.items[0] = (ndp_repeat){f->first, f->n, f->times, f->micro_batches, false};
     p->repeats.n = 1;
 }
 

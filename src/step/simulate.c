@@ -167,7 +167,7 @@ static void advance(simulation *s, int i) {
             }
             if (!run_call(s, i, &calls[r->call.at], r->in->code == NDP_DO_RUN ? &time->waited : &waited))
                 return;
-        } while (ndp_walk_next(&repeats, n, NDP_ALL_ITERATIONS, &r->call));
+        } while (ndp_walk_next(&repeats, n, NDP_USUAL_ITERATIONS, &r->call));
         time->end = r->t.now;
     }
 }
@@ -290,7 +290,8 @@ static void release(simulation *s) {
 ndp_status ndp_simulate(const ndp_program *const *programs, int n, const ndp_step_costs *costs, ndp_simulation *out) {
     simulation s = {.costs = costs};
     *out = (ndp_simulation){0};
-    ndp_status st = ndp_tracks_match(programs, n, costs->visits, lists_at_once(costs), &s.tracks);
+    ndp_visits visits = {costs->visits.first, costs->visits.without, true};
+    ndp_status st = ndp_tracks_match(programs, n, visits, lists_at_once(costs), &s.tracks);
     if (st == NDP_OK)
         st = take_memory(&s, out);
     for (int i = 0; st == NDP_OK && s.lone && i < n; i++)

@@ -133,10 +133,12 @@ void *ndp_staging_at(const ndp_engine *e, int index) {
     return (char *)e->host.staging + p->staging.places[first + own];
 }
 
-ndp_status ndp_staging_rows(ndp_engine *e, const ndp_call *c, const ndp_view *counts, ndp_comm_call *call) {
+ndp_status ndp_staging_rows(ndp_engine *e, int index, const ndp_call *c, const ndp_view *counts, ndp_comm_call *call) {
     const ndp_device *d = e->opts.step.exec->device;
     int64_t n = c->attr.ranks, go = 0, come = 0, me = ndp_comm_rank(e->comms[c->channel]);
-    bool read = d->host_memory || (e->rows_read.run == e->at.executed && e->rows_read.value == c->in[1].value);
+    bool read = d->host_memory || (e->rows_read.run == e->at.executed && e->rows_read.value == c->in[1].value &&
+                                   e->rows_read.index < index);
+    e->rows_read.index = index;
     e->rows_read.n += !read;
     int32_t *rows = d->host_memory ? counts->data : e->rows + e->rows_read.n % NDP_MOST_COLLECTIVES * n * n;
     size_t bytes = (size_t)(n * n) * sizeof *rows;

@@ -16,10 +16,11 @@ void ndp_staging_release(ndp_staging *s);
  * staged. */
 void *ndp_staging_at(const ndp_engine *e, int index);
 
-/* Sets the counts of rows of an all_to_all_rows that begins now: `counts`, in the host's memory until the operation
- * ends. A device's are read once for all operations of a run that use them; ranks of a group wait for such operations
+/* Sets the counts of rows of an all_to_all_rows that begins now, call `index` of its list: `counts`, in the host's
+ * memory until the operation ends. A device's are read once for all operations of a run, or of an iteration of a range
+ * of it, that use them; ranks of a group wait for such operations
  * in the order of their begins, and there is room for the counts of all that may be under way. NDP_EINVAL: more rows
  * than were planned. */
-ndp_status ndp_staging_rows(ndp_engine *e, const ndp_call *c, const ndp_view *counts, ndp_comm_call *call);
+ndp_status ndp_staging_rows(ndp_engine *e, int index, const ndp_call *c, const ndp_view *counts, ndp_comm_call *call);
 
 #endif

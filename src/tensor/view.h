@@ -23,6 +23,8 @@ static inline double ndp_view_get(const ndp_view *v, int64_t r, int64_t c) {
         return (double)ndp_bf16_to_f32(((const uint16_t *)v->data)[i]);
     case NDP_I32:
         return (double)((const int32_t *)v->data)[i];
+    case NDP_I64:
+        return (double)((const int64_t *)v->data)[i];
     case NDP_U8:
         return (double)((const uint8_t *)v->data)[i];
     default:
@@ -44,6 +46,9 @@ static inline void ndp_view_set(const ndp_view *v, int64_t r, int64_t c, double 
         break;
     case NDP_I32:
         ((int32_t *)v->data)[i] = (int32_t)x;
+        break;
+    case NDP_I64:
+        ((int64_t *)v->data)[i] = (int64_t)x;
         break;
     case NDP_U8:
         ((uint8_t *)v->data)[i] = (uint8_t)x;

@@ -166,6 +166,7 @@ static const char *const others[] = {
     "moe.balance_coef=0.02",
     "moe.z_loss=0.001",
     "moe.bias_rate=0.002",
+    "moe.capacity_factor=2",
     "optimizer.name=sgd",
     "optimizer.lr=0.1234567890123456789",
     "optimizer.betas=[0.333333333333333333, 4.9e-324]",

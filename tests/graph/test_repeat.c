@@ -18,7 +18,7 @@ static ndp_repeats random_ranges(uint64_t set, ndp_repeat *items, int *n) {
     *n = draw(set, 1, 3);
     for (int i = 0; i < r.n; i++) {
         uint64_t k = 10 * (uint64_t)(i + 1);
-        items[i] = (ndp_repeat){*n, 1 + draw(set, k, 4), draw(set, k + 1, 9), draw(set, k + 2, 3)};
+        items[i] = (ndp_repeat){*n, 1 + draw(set, k, 4), draw(set, k + 1, 9), draw(set, k + 2, 3), false};
         *n += items[i].n + draw(set, k + 3, 3);
     }
     return r;
@@ -65,7 +65,7 @@ static void walks_are_lists_written_out(void **state) {
         int n;
         ndp_repeats r = random_ranges(set, items, &n);
         ndp_visits ways[] = {
-            NDP_ALL_ITERATIONS, NDP_FIRST_ITERATIONS(1), NDP_FIRST_ITERATIONS(2), {2, draw(set, 5, 6)}};
+            NDP_ALL_ITERATIONS, NDP_FIRST_ITERATIONS(1), NDP_FIRST_ITERATIONS(2), {2, draw(set, 5, 6), false}};
         for (int k = 0; k < NDP_COUNT(ways); k++) {
             int steps = write_out(&r, n, ways[k], wanted), i = 0;
             ndp_walk w = NDP_WALK_START;
@@ -85,7 +85,32 @@ static void walks_are_lists_written_out(void **state) {
     }
 }
 
+/* A range whose count the data decide is visited twice at most, and not at all where the usual is asked for. */
+static void counted_ranges(void **state) {
+    (void)state;
+    for (uint64_t set = 0; set < 1000; set++) {
+        ndp_repeat items[2][MOST_RANGES];
+        int n;
+        ndp_repeats counted = random_ranges(set, items[0], &n), plain = {items[1], counted.n};
+        for (int usual = 0; usual < 2; usual++) {
+            for (int i = 0; i < counted.n; i++) {
+                int64_t most = usual ? 0 : 2;
+                items[0][i].micro_batches = 0, items[0][i].counted = true;
+                items[1][i] = items[0][i], items[1][i].counted = false;
+                items[1][i].times = items[1][i].times < most ? items[1][i].times : most;
+            }
+            ndp_walk a = NDP_WALK_START, b = NDP_WALK_START;
+            while (ndp_walk_next(&plain, n, NDP_ALL_ITERATIONS, &a)) {
+                assert_true(ndp_walk_next(&counted, n, usual ? NDP_USUAL_ITERATIONS : NDP_ALL_ITERATIONS, &b));
+                assert_int_equal(a.at, b.at);
+            }
+            assert_false(ndp_walk_next(&counted, n, usual ? NDP_USUAL_ITERATIONS : NDP_ALL_ITERATIONS, &b));
+            assert_true(!usual || ndp_repeats_executed(&counted, n) == ndp_repeats_executed(&plain, n));
+        }
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(walks_are_lists_written_out)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(walks_are_lists_written_out), cmocka_unit_test(counted_ranges)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -167,6 +167,10 @@ static void route_order_kernel(void **state) {
                          {.experts = (int)e},
                          .in = {some_choices(t, e, choices_of(e, variant % 3), variant >= 3)}};
         check_types(&k, true, false);
+        k.attr.room = k.in[0].rows * k.in[0].cols; /* as many as there may be, and one less where none is of some row */
+        k.attr.room -= k.in[0].rows > 3 && k.in[0].cols > 0;
+        k.in[0] = some_choices(t, e, choices_of(e, variant % 3), variant >= 3);
+        check_types(&k, true, false);
     }
     for (int i = 0; i < 2; i++) {
         int64_t e = i ? 700 : 5;
@@ -183,7 +187,13 @@ static void route_exchange_kernel(void **state) {
         int ranks = variant / 3 == 0 ? 1 : variant / 3 == 1 ? (int)(e + 2) / 3 : (int)(e < 40 ? e : 40);
         kernel_case k = {&ndp_op_route_exchange,
                          {.experts = (int)e, .ranks = ranks, .first = (int)t % ranks},
-                         .in = {some_choices(t * ranks, e, choices_of(e, variant % 3), variant % 2)}};
+                         .in = {some_choices(t * ranks, e, choices_of(e, variant % 3), variant % 2), (ndp_view){0}}};
+        if (t % 3 < 2)
+            k.attr.room = k.in[0].cols + t;
+        if (t % 3 == 1) {
+            k.in[1] = matrix(NDP_I64, 1, 1);
+            *(int64_t *)k.in[1].data = variant % 2;
+        }
         check_types(&k, true, false);
     }
 }

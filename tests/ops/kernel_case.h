@@ -35,7 +35,10 @@ static inline void fill_output(const kernel_case *k, int output, const ndp_view 
     bool adds = adds_to(k, output) || (k->op == &ndp_op_xent_logits && output == 0);
     for (int64_t r = 0; v->data && r < v->rows; r++)
         for (int64_t c = 0; c < v->cols; c++)
-            ndp_view_set(v, r, c, adds ? (double)((r * 7 + c * 3) % 9) / 4 - 1 : v->dtype == NDP_I32 ? 77 : NAN);
+            ndp_view_set(v, r, c,
+                         adds                                         ? (double)((r * 7 + c * 3) % 9) / 4 - 1
+                         : v->dtype == NDP_I32 || v->dtype == NDP_I64 ? 77
+                                                                      : NAN);
 }
 
 /* Outputs for operands of type t. */

@@ -59,7 +59,7 @@ static inline ndp_view random_ints(int64_t rows, int64_t low, int64_t high, uint
 static inline ndp_view copy_as(ndp_dtype t, const ndp_view *from) {
     if (!from->data)
         return (ndp_view){0};
-    ndp_view v = matrix(from->dtype == NDP_I32 ? NDP_I32 : t, from->rows, from->cols);
+    ndp_view v = matrix(from->dtype == NDP_I32 || from->dtype == NDP_I64 ? from->dtype : t, from->rows, from->cols);
     for (int64_t r = 0; r < v.rows; r++)
         for (int64_t c = 0; c < v.cols; c++)
             ndp_view_set(&v, r, c, ndp_view_get(from, r, c));

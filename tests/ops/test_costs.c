@@ -151,7 +151,7 @@ static const cost_case cases[] = {
                 NONE},
          .attr = {.parts = 1}),
     COST(route_order, 4 * 6, 4 * (6 + 6 + 6 + 6), .in = {I(3, 2)}, .attr = {.experts = 5}),
-    COST(route_exchange, 8 * 24, 4 * (24 + 8 + 8 + 24 + 9), .in = {I(12, 2)}, .attr = {.experts = 5, .ranks = 3}),
+    COST(route_exchange, 8 * 24, 4 * (24 + 8 + 8 + 24 + 9) + 8, .in = {I(12, 2), NONE}, .attr = {.experts = 5, .ranks = 3}),
     COST(take_rows, 0, 4 * (24 + 24 + 6), .in = {F(3, 4), I(6, 1), I(3, 2), NONE}),
     COST(take_rows, 24, 2 * (24 + 24) + 4 * (6 + 6), .in = {H(3, 4), I(6, 1), I(3, 2), F(3, 2)}),
     COST(give_rows, 24, 4 * (24 + 6 + 12), .in = {F(6, 4), I(6, 1), I(3, 2), NONE, NONE}),

@@ -105,7 +105,7 @@ static void shape_rules_refuse(void **state) {
         {&ndp_op_router_losses, {f, none, ids, f}},
         {&ndp_op_router_losses_dx, {f, none, ids, f, none}},
         {&ndp_op_route_order, {f}},
-        {&ndp_op_route_exchange, {f}},
+        {&ndp_op_route_exchange, {f, none}},
         {&ndp_op_take_rows, {f, ids, ids, none}},
         {&ndp_op_give_rows, {f, ids, ids, none, none}},
         {&ndp_op_give_rows_dw, {f, f, ids}},

@@ -237,25 +237,33 @@ static void orders_by_hand(void **state) {
 
 static int int_at(const ndp_view *v, int64_t row, int64_t col) { return (int)ndp_view_get(v, row, col); }
 
-/* A choice of the row is an expert of that rank: those are cut evenly, the first ones down. */
-static bool goes_to(const ndp_view *choices, int64_t row, const ndp_op_attr *a, int rank) {
-    bool any = false;
+/* How many choices of the row are experts of that rank: those are cut evenly, the first ones down. */
+static int choices_of(const ndp_view *choices, int64_t row, const ndp_op_attr *a, int rank) {
+    int n = 0;
     for (int64_t j = 0; j < choices->cols; j++) {
         int e = int_at(choices, row, j);
-        any |= e >= a->experts * rank / a->ranks && e < a->experts * (rank + 1) / a->ranks;
+        n += e >= a->experts * rank / a->ranks && e < a->experts * (rank + 1) / a->ranks;
     }
-    return any;
+    return n;
+}
+
+/* The round in which the row goes to that rank; -1: it does not. */
+static int64_t round_of(const ndp_view *choices, int64_t row, const ndp_op_attr *a, int rank) {
+    int64_t before = 0;
+    for (int64_t r = 0; r < row; r++)
+        before += choices_of(choices, r, a, rank);
+    return choices_of(choices, row, a, rank) == 0 ? -1 : a->room == 0 ? 0 : before / (a->room - choices->cols + 1);
 }
 
 /* Each row goes once to each rank that has a choice of it, by rank and then by number; order and places say the same.
  */
-static int64_t check_going(const ndp_view *choices, const ndp_op_attr *a, const ndp_view *out) {
+static int64_t check_going(const ndp_view *choices, const ndp_op_attr *a, int64_t round, const ndp_view *out) {
     const ndp_view *order = &out[0], *places = &out[1], *rows = &out[2];
     int64_t t = places->rows, first = a->first * t, at = 0, placed = 0;
     for (int q = 0; q < a->ranks; q++) {
         int64_t before = at;
         for (int64_t r = 0; r < t; r++) {
-            if (!goes_to(choices, first + r, a, q))
+            if (round_of(choices, first + r, a, q) != round)
                 continue;
             int n = int_at(order, at, 0);
             assert_int_equal(n / places->cols, r);
@@ -271,48 +279,76 @@ static int64_t check_going(const ndp_view *choices, const ndp_op_attr *a, const 
     return at;
 }
 
-/* Those of other ranks come in their order, with the choices that are this rank's. */
-static void check_coming(const ndp_view *choices, const ndp_op_attr *a, const ndp_view *out) {
+/* Those of other ranks come in their order, with the choices that are this rank's, for which there is room. */
+static void check_coming(const ndp_view *choices, const ndp_op_attr *a, int64_t round, const ndp_view *out) {
     const ndp_view *here = &out[3];
-    int64_t at = 0;
+    int64_t at = 0, came = 0;
     for (int64_t r = 0; r < choices->rows; r++) {
-        if (!goes_to(choices, r, a, (int)a->first))
+        if (round_of(choices, r, a, (int)a->first) != round)
             continue;
         for (int64_t j = 0; j < choices->cols; j++) {
             int e = int_at(choices, r, j);
             bool own = e >= a->experts * a->first / a->ranks && e < a->experts * (a->first + 1) / a->ranks;
             assert_int_equal(int_at(here, at, j), own ? e : -1);
+            came += own;
         }
         at++;
     }
+    assert_true(at <= here->rows && (a->room == 0 || came <= a->room));
     for (; at < here->rows; at++)
         for (int64_t j = 0; j < choices->cols; j++)
             assert_int_equal(int_at(here, at, j), -1);
 }
 
-/* Numbers of experts that ranks divide and do not; all rows to one rank, some nowhere, and no row at all. */
+/* All rounds of one rank; returns how many rows it hands over, and how many rounds there are. */
+static int64_t check_rounds(const ndp_device *d, const ndp_view *choices, const ndp_op_attr *attr, int64_t *rounds) {
+    int64_t going = 0;
+    *rounds = 1;
+    for (int64_t round = 0; round < *rounds; round++) {
+        ndp_view out[NDP_OP_MAX_OUT], in[] = {*choices, round ? matrix(NDP_I64, 1, 1) : (ndp_view){0}};
+        if (round)
+            *(int64_t *)in[1].data = round - 1;
+        run_on(d, &ndp_op_route_exchange, attr, in, out);
+        going += check_going(choices, attr, round, out);
+        check_coming(choices, attr, round, out);
+        *rounds = 1 + *(const int64_t *)out[4].data;
+        free_matrices(out, 5);
+        free_matrices(&in[1], 1);
+    }
+    return going;
+}
+
+/* Numbers of experts that ranks divide and do not; all rows to one rank, some nowhere, and no row at all. In one round,
+ * with the least room, and with some: in all rounds together each row goes to each of its ranks once. */
 static void exchanges_by_hand(void **state) {
     (void)state;
     static const struct {
         int64_t rows, experts, ranks, k, lowest, highest;
     } cases[] = {{1, 2, 2, 1, 0, 2},    {40, 8, 4, 3, -1, 8},  {33, 5, 3, 5, -1, 5}, {70, 7, 7, 2, 0, 7},
                  {130, 9, 4, 4, -1, 4}, {50, 16, 2, 2, 9, 10}, {20, 6, 3, 2, -1, 0}};
-    for (int i = 0; i < NDP_COUNT(cases) * DEVICES; i++) {
-        int64_t rows = cases[i / DEVICES].rows * cases[i / DEVICES].ranks, k = cases[i / DEVICES].k;
-        ndp_view choices = matrix(NDP_I32, rows, k),
-                 flat = random_ints(rows * k, cases[i / DEVICES].lowest, cases[i / DEVICES].highest, 7);
+    for (int i = 0; i < NDP_COUNT(cases) * DEVICES * 3; i++) {
+        int n = i / DEVICES / 3, way = i / DEVICES % 3;
+        int64_t rows = cases[n].rows * cases[n].ranks, k = cases[n].k, rounds = 0, first_rounds = 0, wanted = 0,
+                going = 0;
+        ndp_view choices = matrix(NDP_I32, rows, k), flat = random_ints(rows * k, cases[n].lowest, cases[n].highest, 7);
         for (int64_t j = 0; j < rows * k; j++)
             ndp_view_set(&choices, j / k, j % k, ndp_view_get(&flat, j, 0));
-        for (int rank = 0; rank < cases[i / DEVICES].ranks; rank++) {
-            ndp_op_attr attr = {
-                .experts = (int)cases[i / DEVICES].experts, .ranks = (int)cases[i / DEVICES].ranks, .first = rank};
-            ndp_view out[NDP_OP_MAX_OUT];
-            run_on(device_at(i % DEVICES), &ndp_op_route_exchange, &attr, &choices, out);
-            int64_t going = check_going(&choices, &attr, out);
-            assert_true(cases[i / DEVICES].lowest < 0 || going >= cases[i / DEVICES].rows);
-            check_coming(&choices, &attr, out);
-            free_matrices(out, 4);
+        for (int rank = 0; rank < cases[n].ranks; rank++) {
+            ndp_op_attr attr = {.experts = (int)cases[n].experts,
+                                .ranks = (int)cases[n].ranks,
+                                .first = rank,
+                                .room = way == 0   ? 0
+                                        : way == 1 ? k + 11
+                                                   : k * cases[n].rows + 3};
+            going += check_rounds(device_at(i % DEVICES), &choices, &attr, &rounds);
+            for (int64_t r = 0; r < rows; r++)
+                wanted += choices_of(&choices, r, &attr, rank) > 0;
+            assert_true(rank == 0 || rounds == first_rounds);
+            first_rounds = rounds;
         }
+        assert_int_equal(going, wanted);
+        assert_true(way == 1 || n == 5 || way == 2 || rounds == 1);
+        assert_true(n != 5 || way == 0 || rounds > 1);
         free_matrices(&flat, 1);
         free_matrices(&choices, 1);
     }

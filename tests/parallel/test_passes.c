@@ -115,7 +115,7 @@ typedef struct layout_case {
 
 static const layout_case cases[] = {
     {"tp_slices", "tp=2", 1, ROWS, PLAIN, true, NDP_PARALLEL_INIT, {"embedding", "block", "head"}},
-    {"tp_whole_rows", "tp=2", 1, ROWS, PLAIN, false, {false, NDP_CP_RING, true, 0, 0}, {"embedding", "block", "head"}},
+    {"tp_whole_rows", "tp=2", 1, ROWS, PLAIN, false, {false, NDP_CP_RING, true, 0, 0, 1.5}, {"embedding", "block", "head"}},
     {"tp_head_in_chunks", "tp=2", 0, 600, PLAIN, false, NDP_PARALLEL_INIT, {"head"}},
     {"tp_norms_and_biases", "tp=4", 1, ROWS, NORMED, true, NDP_PARALLEL_INIT, {"block"}},
     {"tp_kv_copies", "tp=4", 1, ROWS, PLAIN, true, NDP_PARALLEL_INIT, {"block"}},
@@ -125,7 +125,7 @@ static const layout_case cases[] = {
     {"sp_kv_copies", "sp=4", 1, ROWS, PLAIN, false, NDP_PARALLEL_INIT, {"block"}},
     {"tp_sp_kv_whole", "tp=3,sp=2", 2, 12, SIX_HEADS, true, NDP_PARALLEL_INIT, {"block"}},
     {"cp_ring", "cp=3", 1, 12, PLAIN, false, NDP_PARALLEL_INIT, {"block"}},
-    {"cp_all_gather", "cp=2", 1, ROWS, PLAIN, false, {true, NDP_CP_ALL_GATHER, true, 0, 0}, {"block"}},
+    {"cp_all_gather", "cp=2", 1, ROWS, PLAIN, false, {true, NDP_CP_ALL_GATHER, true, 0, 0, 1.5}, {"block"}},
 };
 
 static void print_case(const layout_case *c, const ndp_mesh *mesh, const ndp_model *m, ndp_str *out) {

@@ -61,7 +61,7 @@ static void every_row_has_one_owner(void **state) {
     for (int l = 0; l < NDP_COUNT(lengths); l++)
         for (int cp = 1; cp <= 5; cp++)
             for (int bits = 0; bits < 8; bits++) {
-                ndp_parallel how = {bits & 1, bits & 2 ? NDP_CP_ALL_GATHER : NDP_CP_RING, bits & 4, 0, 0};
+                ndp_parallel how = {bits & 1, bits & 2 ? NDP_CP_ALL_GATHER : NDP_CP_RING, bits & 4, 0, 0, 1.5};
                 for (int sp = 1; sp <= 4; sp++)
                     for (int tp = 1; tp <= 3; tp++)
                         check_rows(lengths[l], cp, sp, tp, &how);

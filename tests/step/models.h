@@ -14,7 +14,7 @@ static inline void check_model_of(const ndp_facts *f, const ndp_model_opts *mo, 
     for (int i = first; i < NDP_COUNT(layout_sizes); i++)
         for (int bits = i % step; bits < 8; bits += step) {
             way w = {.reshard = bits & 1, .recompute = bits & 2 ? 1 + i % 2 : 0, .gathered = bits & 4};
-            w.parallel = (ndp_parallel){!(bits & 1), bits & 2 ? NDP_CP_ALL_GATHER : NDP_CP_RING, !(bits & 4), 0, 0};
+            w.parallel = (ndp_parallel){!(bits & 1), bits & 2 ? NDP_CP_ALL_GATHER : NDP_CP_RING, !(bits & 4), 0, 0, 1.5};
             memcpy(w.size, layout_sizes[i], sizeof w.size);
             check_against(&m, device, &w, &one, bound);
         }

@@ -64,7 +64,7 @@ static void check_axes(ndp_dtype compute) {
     for (int i = compute == NDP_BF16 ? 5 : 0; i < NDP_COUNT(sizes); i++)
         for (int k = short_or_all(i % 2, 0), end = short_or_all(k + 1, 2); k < end; k++) {
             way w = {.samples = 4, .reshard = k, .recompute = k, .gathered = i % 2};
-            w.parallel = (ndp_parallel){k, k ? NDP_CP_ALL_GATHER : NDP_CP_RING, true, 0, 0};
+            w.parallel = (ndp_parallel){k, k ? NDP_CP_ALL_GATHER : NDP_CP_RING, true, 0, 0, 1.5};
             memcpy(w.size, sizes[i], sizeof w.size);
             check_way(&m, w, seed);
         }

@@ -13,7 +13,7 @@ static const bounds codes_round = {1e-9, 1e-12, 3e-2, 1e-2, 3e-2};
 
 static void check_way(const ndp_model *m, const ndp_device *device, int i, const result *alone, const bounds *bound) {
     way w = {.reshard = i & 1, .recompute = i & 2, .gathered = i % 3 > 0, .optimizer = NDP_ADAMW8BIT};
-    w.parallel = (ndp_parallel){i % 4 != 1, i % 5 ? NDP_CP_RING : NDP_CP_ALL_GATHER, i % 7 != 3, 0, 0};
+    w.parallel = (ndp_parallel){i % 4 != 1, i % 5 ? NDP_CP_RING : NDP_CP_ALL_GATHER, i % 7 != 3, 0, 0, 1.5};
     memcpy(w.size, layout_sizes[i], sizeof w.size);
     check_against(m, device, &w, alone, bound);
 }

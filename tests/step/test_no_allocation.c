@@ -146,13 +146,13 @@ static void data_axes(void **state) {
 static void tensor_axis(void **state) {
     (void)state;
     check_both((const int[]){1, 1, 1, 1, 2}, standard, 2);
-    check_both((const int[]){1, 1, 1, 1, 2}, (ndp_parallel){false, NDP_CP_RING, true, 0, 0}, 1);
+    check_both((const int[]){1, 1, 1, 1, 2}, (ndp_parallel){false, NDP_CP_RING, true, 0, 0, 1.5}, 1);
 }
 
 static void context_axis(void **state) {
     (void)state;
     check_both((const int[]){1, 1, 2, 1, 1}, standard, 2);
-    check_both((const int[]){1, 1, 2, 1, 1}, (ndp_parallel){true, NDP_CP_ALL_GATHER, true, 0, 0}, 1);
+    check_both((const int[]){1, 1, 2, 1, 1}, (ndp_parallel){true, NDP_CP_ALL_GATHER, true, 0, 0, 1.5}, 1);
 }
 
 static void sequence_axis(void **state) {

@@ -7,7 +7,7 @@
 
 static result run_on(const ndp_model *m, const ndp_device *device, const int size[5], int bits) {
     way w = {.reshard = bits & 1, .recompute = bits & 2, .gathered = bits & 4, .optimizer = NDP_MUON};
-    w.parallel = (ndp_parallel){!(bits & 1), bits & 2 ? NDP_CP_ALL_GATHER : NDP_CP_RING, !(bits & 4), 0, 0};
+    w.parallel = (ndp_parallel){!(bits & 1), bits & 2 ? NDP_CP_ALL_GATHER : NDP_CP_RING, !(bits & 4), 0, 0, 1.5};
     memcpy(w.size, size, sizeof w.size);
     return run(m, device, &w);
 }

@@ -33,7 +33,7 @@ static void check_axes(ndp_dtype compute, const ndp_device *device) {
     for (int i = 0; i < NDP_COUNT(sizes); i++)
         for (int k = 0; k < 2; k++) {
             way w = {.samples = 4, .reshard = k, .recompute = k, .gathered = i % 2};
-            w.parallel = (ndp_parallel){k, k ? NDP_CP_ALL_GATHER : NDP_CP_RING, true, 0, 0};
+            w.parallel = (ndp_parallel){k, k ? NDP_CP_ALL_GATHER : NDP_CP_RING, true, 0, 0, 1.5};
             memcpy(w.size, sizes[i], sizeof w.size);
             check_way(&m, device, &w);
         }

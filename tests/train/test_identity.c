@@ -127,6 +127,7 @@ static const change changes[] = {
     {"z_loss", MIXTURE, .sets = {"moe.z_loss=0.5"}, .refused = "moe.z_loss"},
     {"bias_rate", SCORED, .sets = {"moe.bias_rate=0.001"}, .refused = "moe.bias_rate"},
     {"bias_rate of softmax routers", MIXTURE, .sets = {"moe.bias_rate=0.001"}, .refused = "", .says = {"a model of qwen3_moe has none"}},
+    {"rounds of rows to experts", MIXTURE, .sets = {"moe.capacity_factor=2"}},
     {"loss", PREFERENCE, .sets = {"loss.name=orpo"}, .refused = "loss.name loss.sft_weight", .says = {"dpo, now it is orpo"}},
     {"beta", PREFERENCE, .sets = {"loss.beta=0.5"}, .refused = "loss.beta"},
     {"variant", PREFERENCE, .sets = {"loss.variant=ipo"}, .refused = "loss.variant"},

@@ -32,7 +32,7 @@ NDP_OP_LIST(ROWS, COLUMNS, PIECES, NDP_OP_NONE, NDP_OP_NONE, NDP_OP_NONE, NDP_OP
 const ndp_kernel ndp_cpu_kv_append = {.run = ndp_ref_run_kv_append};
 const ndp_kernel ndp_cpu_reduce_sum = {.run = ndp_ref_run_reduce_sum};
 const ndp_kernel ndp_cpu_route_order = {.run = ndp_ref_run_route_order};
-const ndp_kernel ndp_cpu_route_exchange = {.run = ndp_ref_run_route_exchange};
+const ndp_kernel ndp_cpu_route_exchange = {.run = ndp_ref_run_route_exchange, .scratch = ndp_ref_exchange_scratch};
 const ndp_kernel ndp_cpu_choice_counts = {.run = ndp_ref_run_choice_counts};
 const ndp_kernel ndp_cpu_choice_loads = {.run = ndp_ref_run_choice_counts};
 const ndp_kernel ndp_cpu_router_bias_step = {.run = ndp_ref_run_router_bias_step};

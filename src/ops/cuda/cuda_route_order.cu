@@ -97,7 +97,7 @@ static __global__ void __launch_bounds__(NDP_MAX_THREADS) ndp_route_order_kernel
         }
     __syncthreads();
     walk(o, begin, end, lane, own, true);
-    for (int i = totals[o.experts] + threadIdx.x; i < o.n; i += blockDim.x)
+    for (int i = totals[o.experts] + threadIdx.x; i < o.order.rows; i += blockDim.x)
         ((int *)o.order.data)[i * o.order.ld] = -1;
 }
 
@@ -105,7 +105,7 @@ static __global__ void __launch_bounds__(NDP_MAX_THREADS) ndp_route_order_kernel
 static ndp_status run_route_order(const ndp_op_call *c) {
     const ndp_view *choices = &c->in[0];
     ordered o = {*choices,         c->out[0],          c->out[1],          c->out[2], (int)c->attr->first,
-                 c->attr->experts, (int)choices->cols, (int)c->out[0].rows};
+                 c->attr->experts, (int)choices->cols, (int)(choices->rows * choices->cols)};
     int64_t row = (int64_t)o.experts * sizeof(int), most = (int64_t)NDP_SHARED_FREE / row - 2;
     unsigned threads = ndp_block_of(o.n, NDP_MAX_THREADS);
     if (most * NDP_WARP < (int64_t)threads)

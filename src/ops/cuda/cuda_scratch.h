@@ -15,7 +15,7 @@
     X(linear_db)                                                                                                       \
     X(layernorm_dw)                                                                                                    \
     X(rmsnorm_dw) X(dora_dm) X(causal_conv_dw) X(square_sum) X(newton_schulz) X(xent) X(xent_logits) X(xent_grad)      \
-        X(attention) X(attention_bwd) X(attention_dsink)
+        X(attention) X(attention_bwd) X(attention_dsink) X(route_exchange)
 
 /* NDP_LANES: neighbouring columns that a thread moves at once. */
 enum { NDP_WARP = 32, NDP_LANES = 8, NDP_MAX_THREADS = 1024 };
@@ -80,6 +80,10 @@ static inline size_t ndp_scratch_rmsnorm_dw(const ndp_op_call *c) {
 /* ---- others ---- */
 
 static inline size_t ndp_scratch_embedding_dw(const ndp_op_call *c) { return (size_t)c->in[0].rows * 3 * sizeof(int); }
+
+static inline size_t ndp_scratch_route_exchange(const ndp_op_call *c) {
+    return (size_t)c->attr->ranks * (size_t)c->attr->ranks * sizeof(int);
+}
 
 static inline size_t ndp_scratch_square_sum(const ndp_op_call *c) {
     return (size_t)c->in[1].rows * (NDP_SQUARE_PARTS + 1) * sizeof(double);

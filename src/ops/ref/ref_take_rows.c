@@ -2,6 +2,7 @@
 #include "ops/ref/ref_kernels.h"
 
 #include "ops/route.h"
+#include <string.h>
 
 /* The expert of choice n, from attr.first on; -1: none of these. */
 static int64_t expert_of(const ndp_op_call *c, int64_t n) {
@@ -14,7 +15,7 @@ static int64_t expert_of(const ndp_op_call *c, int64_t n) {
  * of expert e + 1 begins. */
 ndp_status ndp_ref_run_route_order(const ndp_op_call *c) {
     const ndp_view *order = &c->out[0], *places = &c->out[1], *offsets = &c->out[2];
-    int64_t n = order->rows, k = places->cols, sum = 0;
+    int64_t k = places->cols, n = places->rows * k, sum = 0;
     int32_t *to = order->data, *at = offsets->data;
     ndp_view_clear(offsets);
     for (int64_t i = 0; i < n; i++)
@@ -32,7 +33,7 @@ ndp_status ndp_ref_run_route_order(const ndp_op_call *c) {
         if (place >= 0)
             to[place * order->ld] = (int32_t)i;
     }
-    for (int64_t i = sum; i < n; i++)
+    for (int64_t i = sum; i < order->rows; i++)
         to[i * order->ld] = -1;
     return NDP_OK;
 }
@@ -41,15 +42,20 @@ const ndp_kernel ndp_ref_route_order = {.run = ndp_ref_run_route_order};
 
 /* ---- route_exchange ---- */
 
-/* The rank that choice j of row t is of; -1: none, or that of an earlier choice of the row. */
-static int64_t new_rank_of(const ndp_op_call *c, int64_t t, int64_t j) {
+/* How many choices row t has of experts of the rank of its choice j, which is written to *rank; 0: choice j has none,
+ * or that of an earlier one. */
+static int64_t choices_of_rank(const ndp_op_call *c, int64_t t, int64_t j, int64_t *rank) {
     const ndp_view *choices = &c->in[0];
     const int32_t *row = (const int32_t *)choices->data + t * choices->ld;
-    int64_t rank = row[j] < 0 ? -1 : ndp_expert_rank(c->attr->experts, row[j], c->attr->ranks);
-    for (int64_t i = 0; i < j && rank >= 0; i++)
-        if (row[i] >= 0 && ndp_expert_rank(c->attr->experts, row[i], c->attr->ranks) == rank)
-            return -1;
-    return rank;
+    int64_t n = 0;
+    *rank = row[j] < 0 ? -1 : ndp_expert_rank(c->attr->experts, row[j], c->attr->ranks);
+    for (int64_t i = 0; i < choices->cols && *rank >= 0; i++) {
+        bool same = row[i] >= 0 && ndp_expert_rank(c->attr->experts, row[i], c->attr->ranks) == *rank;
+        if (same && i < j)
+            return 0;
+        n += same;
+    }
+    return n;
 }
 
 static int32_t *rows_at(const ndp_op_call *c, int64_t from, int64_t to) {
@@ -57,18 +63,14 @@ static int32_t *rows_at(const ndp_op_call *c, int64_t from, int64_t to) {
     return (int32_t *)rows->data + from * rows->ld + to;
 }
 
-/* Row t, if it comes here, becomes row `at` of those. True if it does. */
-static bool place_here(const ndp_op_call *c, int64_t t, int64_t at) {
+/* Row t comes here: it becomes row `at` of those. */
+static void place_here(const ndp_op_call *c, int64_t t, int64_t at) {
     const ndp_view *choices = &c->in[0], *here = &c->out[3];
     int32_t *to = (int32_t *)here->data + at * here->ld;
-    bool any = false;
     for (int64_t j = 0; j < choices->cols; j++) {
         int32_t e = ((const int32_t *)choices->data)[t * choices->ld + j];
-        bool own = e >= 0 && ndp_expert_rank(c->attr->experts, e, c->attr->ranks) == c->attr->first;
-        to[j] = own ? e : -1;
-        any |= own;
+        to[j] = e >= 0 && ndp_expert_rank(c->attr->experts, e, c->attr->ranks) == c->attr->first ? e : -1;
     }
-    return any;
 }
 
 static void clear_from(const ndp_view *v, int64_t row) {
@@ -76,48 +78,64 @@ static void clear_from(const ndp_view *v, int64_t row) {
         ((int32_t *)v->data)[i / v->cols * v->ld + i % v->cols] = -1;
 }
 
-/* Of this rank's rows: where those for each rank begin is the sum of the counts before. `rows` of this rank counts them
- * once more meanwhile. */
+/* Of this rank's rows, whose places are the ranks that they go to so far: where those for each rank begin is the sum of
+ * the counts before. */
 static void place_going(const ndp_op_call *c, int64_t rows) {
     const ndp_view *order = &c->out[0], *places = &c->out[1];
-    int64_t me = c->attr->first, ranks = c->attr->ranks, first = me * rows;
-    int32_t sum = 0;
-    for (int64_t q = 0; q < ranks; q++) {
-        int32_t n = *rows_at(c, me, q);
-        *rows_at(c, me, q) = sum;
-        sum += n;
+    int64_t *next = c->scratch, sum = 0;
+    for (int64_t q = 0; q < c->attr->ranks; q++) {
+        next[q] = sum;
+        sum += *rows_at(c, c->attr->first, q);
     }
     clear_from(order, sum);
-    clear_from(places, 0);
-    for (int64_t t = 0; t < rows; t++)
-        for (int64_t j = 0, k = 0; j < c->in[0].cols; j++) {
-            int64_t q = new_rank_of(c, first + t, j), place = q < 0 ? 0 : (*rows_at(c, me, q))++;
-            if (q < 0)
-                continue;
-            ((int32_t *)places->data)[t * places->ld + k] = (int32_t)place;
-            ((int32_t *)order->data)[place * order->ld] = (int32_t)(t * places->cols + k++);
-        }
-    for (int64_t q = ranks - 1; q > 0; q--)
-        *rows_at(c, me, q) -= *rows_at(c, me, q - 1);
+    for (int64_t i = 0; i < rows * places->cols; i++) {
+        int32_t *place = (int32_t *)places->data + i / places->cols * places->ld + i % places->cols;
+        if (*place < 0)
+            continue;
+        *place = (int32_t)next[*place]++;
+        ((int32_t *)order->data)[*place * order->ld] = (int32_t)i;
+    }
 }
 
-ndp_status ndp_ref_run_route_exchange(const ndp_op_call *c) {
-    int64_t all = c->in[0].rows, rows = all / c->attr->ranks, come = 0;
-    ndp_view_clear(&c->out[2]);
-    for (int64_t t = 0; t < all; t++) {
-        for (int64_t j = 0; j < c->in[0].cols; j++) {
-            int64_t q = new_rank_of(c, t, j);
-            if (q >= 0)
-                ++*rows_at(c, t / rows, q);
+/* Counts the rows of the round, and places those that come. before[q]: the choices of rank q's experts so far. */
+static void count_rows(const ndp_op_call *c, int64_t round, int64_t *before) {
+    const ndp_view *places = &c->out[1];
+    int64_t all = c->in[0].rows, k = c->in[0].cols, rows = all / c->attr->ranks, come = 0, q;
+    for (int64_t t = 0; t < all; t++)
+        for (int64_t j = 0, at = 0; j < k; j++) {
+            int64_t n = choices_of_rank(c, t, j, &q), own = t - c->attr->first * rows;
+            if (n == 0)
+                continue;
+            bool goes = before[q] / ndp_round_choices(c->attr, k) == round;
+            before[q] += n;
+            *rows_at(c, t / rows, q) += goes;
+            if (goes && q == c->attr->first)
+                place_here(c, t, come++);
+            if (own >= 0 && own < rows)
+                ((int32_t *)places->data)[own * places->ld + at++] = goes ? (int32_t)q : -1;
         }
-        come += place_here(c, t, come);
-    }
     clear_from(&c->out[3], come);
-    place_going(c, rows);
+}
+
+size_t ndp_ref_exchange_scratch(const ndp_op_call *c) { return (size_t)c->attr->ranks * sizeof(int64_t); }
+
+ndp_status ndp_ref_run_route_exchange(const ndp_op_call *c) {
+    int64_t later = 0, *before = c->scratch;
+    int64_t round = ndp_present(&c->in[1]) ? 1 + *(const int64_t *)c->in[1].data : 0;
+    memset(before, 0, ndp_ref_exchange_scratch(c));
+    ndp_view_clear(&c->out[2]);
+    clear_from(&c->out[1], 0);
+    count_rows(c, round, before);
+    for (int64_t q = 0; q < c->attr->ranks; q++) {
+        int64_t n = ndp_later_rounds(c->attr, c->in[0].cols, before[q]);
+        later = n > later ? n : later;
+    }
+    *(int64_t *)c->out[4].data = later;
+    place_going(c, c->in[0].rows / c->attr->ranks);
     return NDP_OK;
 }
 
-const ndp_kernel ndp_ref_route_exchange = {.run = ndp_ref_run_route_exchange};
+const ndp_kernel ndp_ref_route_exchange = {.run = ndp_ref_run_route_exchange, .scratch = ndp_ref_exchange_scratch};
 
 static double take_rows(const ndp_op_call *c, int64_t n, int64_t col) {
     const ndp_view *weights = &c->in[3];
