@@ -240,12 +240,15 @@ typedef struct ndp_metrics {
      * by the mean over experts; and the entropy of the distribution of choices over experts, divided by the log of
      * their number. Both are 1 where all experts get as many tokens. max_load 0: there are no mixtures. Since 0.2. */
     double max_load, load_entropy;
+    /* With ep: in how many rounds rows went to the experts of other ranks, the mean over ranks and micro-batches, of
+     * the layer with the most; 1: all went at once (moe.capacity_factor). 0: without rounds. Since 0.2. */
+    double rounds;
     /* Of a step that was run again since it was not finite, or a spike (train.spike): what was found in it; valid
      * during the callback. NULL: any other step. Since 0.2. */
     const char *cause;
     /* Numbers that not every step has, under the names that metrics.jsonl has for them; valid during the callback, or
-     * until the next step. In the first step of a process memory/CLASS, planned bytes; of mixtures max_load/LAYER and
-     * load_entropy/LAYER; by train.layer_norms_every grad_norm/LAYER. Since 0.2. */
+     * until the next step. In the first step of a process memory/CLASS, planned bytes; of mixtures max_load/LAYER,
+     * load_entropy/LAYER and rounds/LAYER; by train.layer_norms_every grad_norm/LAYER. Since 0.2. */
     const ndp_named_number *more;
     int n_more;
 } ndp_metrics;

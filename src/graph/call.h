@@ -72,6 +72,7 @@ typedef struct ndp_call_opts {
     /* A kernel was submitted, or a collective begun or waited for; NULL: nothing. */
     ndp_status (*after)(void *user, int index, const ndp_call *call, const ndp_op_call *operands);
     ndp_status (*drain)(void *user); /* waits for the queue; NULL: as the device does */
+    int64_t *counted;                /* what the data say how often a range runs is added here; NULL: it is not */
     void *user;
 } ndp_call_opts;
 NDP_API ndp_status ndp_call_run(const ndp_call *c, int index, const ndp_call_opts *opts);

@@ -20,6 +20,8 @@ static ndp_status read_count(const ndp_list *list, int range, const ndp_call_opt
               list->repeats.items[range].first, list->repeats.items[range].first + list->repeats.items[range].n - 1,
               (long long)count, (long long)most);
     *times = count;
+    if (opts->counted)
+        *opts->counted += count;
     return NDP_OK;
 }
 

@@ -26,7 +26,8 @@
     X(gather_cp_again, always, "nodes", "gathers keys and values over cp again for input gradients")                   \
     X(unpack_again, packed, "nodes", "unpacks packed matrices again in both backwards, to keep none")                  \
     X(ring, ring, "nodes", "writes attention over cp as a ring of turns")                                              \
-    X(rounds, experts, "nodes", "repeats the exchange of rows over ep for those that a round has no room for")
+    X(rounds, experts, "nodes",                                                                                        \
+      "repeats the exchange of rows over ep for those that are beyond the capacity of a round")
 
 /* Once a graph: its lists of calls. */
 #define NDP_UNIT_PASSES(X)                                                                                             \

@@ -34,6 +34,7 @@ typedef struct ndp_visits {
 #define NDP_ALL_ITERATIONS ((ndp_visits){INT64_MAX, 0, false})
 #define NDP_FIRST_ITERATIONS(n) ((ndp_visits){(n), INT64_MAX, false})
 #define NDP_USUAL_ITERATIONS ((ndp_visits){INT64_MAX, 0, true})
+#define NDP_FIRST_USUAL ((ndp_visits){1, INT64_MAX, true})
 
 /* A place in the execution of a list. */
 typedef struct ndp_walk {

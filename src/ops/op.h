@@ -103,7 +103,7 @@ typedef enum ndp_collective {
     X(double, undesirable_weight) \
     X(int, choices)        /* route: experts of a row */ \
     X(int, experts)        /* route_order: of this rank, from attr.first on; route_exchange: of all ranks */ \
-    X(int64_t, room)       /* route_exchange: choices of a rank's experts that a round has room for, at least K; \
+    X(int64_t, capacity)       /* route_exchange: choices of a rank's experts that a round takes, at least K; \
                               route_order: sorted rows; 0: all */ \
     X(bool, renormalise)   /* route: a row's weights are divided by their sum */ \
     X(bool, sigmoid)       /* route: experts count by the sigmoids of their logits, not by the softmax */ \
@@ -313,17 +313,17 @@ typedef enum ndp_op_kind {
  *                 sum of counts[b]), b = samples[t]: losses are the sum of f p (0 without counts), and z^2. dlogits =
  *                 acc + d(attr.balance f.p + attr.z_loss z^2) scale / attr.parts. Padding has none of both
  * route_order     (choices~ [T,K])                             -> order~ [N,1], places~ [T,K], offsets~ [E+1,1]
- *                 N = attr.room, or T K. order: the choice that each sorted row is of; -1 after the last one, choices of no expert are left
- *                 out. places: the sorted row of each choice, -1: none. offsets: where the rows of expert e begin; the
- *                 last one is how many there are. E = attr.experts
+ *                 N = attr.capacity, or T K. order: the choice that each sorted row is of; -1 after the last one,
+ *                 choices of no expert are left out. places: the sorted row of each choice, -1: none. offsets: where
+ *                 the rows of expert e begin; the last one is how many there are. E = attr.experts
  * route_exchange  (choices~ [P*T,K], index?~ [1,1])            -> order~ [N,1], places~ [T,J], rows~ [P,P],
  *                 here~ [R,K], later~ [1,1]
  *                 choices of P = attr.ranks ranks, T rows each, whose experts these ranks have (ndp_expert_rank). A row
  *                 goes once to each rank that has a choice of it. order, places: as of route_order, of this rank's rows
  *                 by the rank that they go to; places of a row follow its choices, J = min(P, K). rows[p,q]: how many
  *                 go from rank p to rank q. here: the choices of the rows that come, in the order of ranks and rows;
- *                 -1: of an expert of another rank, and behind the last row; R = P T, at most attr.room. With
- *                 attr.room rows go in rounds (ops/route.h): those of round 0, or 1 + index. later: how many follow
+ *                 -1: of an expert of another rank, and behind the last row; R = P T, at most attr.capacity. With
+ *                 attr.capacity rows go in rounds (ops/route.h): those of round 0, or 1 + index. later: how many follow
  *                 round 0, on any rank
  * take_rows       (x [T,C], order~ [N,1], places~ [T,K], weights? [T,K] wide) -> y [N,C]
  *                 y[n] = x[order[n] / K], times the weight of that choice; 0 where order is -1

@@ -15,10 +15,10 @@ static inline int64_t ndp_expert_rank(int64_t experts, int64_t expert, int64_t r
 }
 
 /* Rounds of route_exchange. The rows that come to a rank count their choices of its experts, in the order of ranks and
- * rows. A row goes in the round that the choices before it fall into, of so many each: its own, at most K, still have
- * room there. So every rank knows from all choices alone what goes when. */
+ * rows. A row goes in the round that the choices before it fall into, of so many each: its own, at most K, are within
+ * the capacity still. So every rank knows from all choices alone what goes when. */
 static inline int64_t ndp_round_choices(const ndp_op_attr *a, int64_t k) {
-    return a->room > 0 ? a->room - k + 1 : INT64_MAX;
+    return a->capacity > 0 ? a->capacity - k + 1 : INT64_MAX;
 }
 /* The rounds that may follow the first one, of `choices` to one rank; the last of them may be empty. */
 static inline int64_t ndp_later_rounds(const ndp_op_attr *a, int64_t k, int64_t choices) {

@@ -1,6 +1,6 @@
 /* How rows get to their experts and back. Of the choices [T,K] that a router made, route_order makes a permutation, by
  * expert and, within one, by row: order and places are each other's inverse. A rank that has some of the experts orders
- * the choices of those alone, which may have less room than all choices. take_rows copies a row of x for each
+ * the choices of those alone, which may be fewer than all choices. take_rows copies a row of x for each
  * choice into that order; give_rows sums the rows of a token's choices. As maps of rows they are each other's
  * transpose, so each is the other's backward, with the same weights; a weight's own gradient is a dot product in both.
  */
@@ -11,10 +11,11 @@
 
 static ndp_status order_shape(ndp_op_call *c) {
     const ndp_view *choices = &c->in[0];
-    int64_t n = choices->rows * choices->cols, room = c->attr->room > 0 && c->attr->room < n ? c->attr->room : n;
+    int64_t n = choices->rows * choices->cols,
+            capacity = c->attr->capacity > 0 && c->attr->capacity < n ? c->attr->capacity : n;
     NDP_SHAPE_CHECK(choices->dtype == NDP_I32 && c->attr->experts > 0 && n <= INT32_MAX / 2,
                     "route_order: choices " NDP_SHAPE " of %d experts", NDP_SHAPE_ARGS(*choices), c->attr->experts);
-    n = room;
+    n = capacity;
     ndp_shape_set(&c->out[0], n, 1, NDP_I32);
     ndp_shape_like(&c->out[1], choices);
     ndp_shape_set(&c->out[2], (int64_t)c->attr->experts + 1, 1, NDP_I32);
@@ -30,8 +31,8 @@ const ndp_op ndp_op_route_order = {
     .constant = true,
     .shape = order_shape,
     .flops = 4,
-    .reads = NDP_READS_experts | NDP_READS_first | NDP_READS_room,
-    NDP_FLOWS({.own = NDP_READS_experts | NDP_READS_room,
+    .reads = NDP_READS_experts | NDP_READS_first | NDP_READS_capacity,
+    NDP_FLOWS({.own = NDP_READS_experts | NDP_READS_capacity,
                .in = {NDP_IS(OPERAND, 0, "tK")},
                .out = {NDP_IS(RESULT, 0, "t1"), NDP_IS(RESULT, 1, "tK"),
                        NDP_IS(RESULT, 2, "..", .times = NDP_TIMES_UNSUMMED)}}),
@@ -41,21 +42,22 @@ const ndp_op ndp_op_route_order = {
 
 static ndp_status exchange_shape(ndp_op_call *c) {
     const ndp_view *choices = &c->in[0], *index = &c->in[1];
-    int64_t ranks = c->attr->ranks, rows = ranks > 0 ? choices->rows / ranks : 0, room = c->attr->room;
+    int64_t ranks = c->attr->ranks, rows = ranks > 0 ? choices->rows / ranks : 0, capacity = c->attr->capacity;
     int64_t most = ranks < choices->cols ? ranks : choices->cols;
     NDP_SHAPE_CHECK(choices->dtype == NDP_I32 && ranks > 0 && rows * ranks == choices->rows &&
                         c->attr->experts >= ranks && c->attr->first >= 0 && c->attr->first < ranks &&
                         choices->rows * choices->cols <= INT32_MAX / 2,
                     "route_exchange: choices " NDP_SHAPE " of %d experts, place %lld of %lld ranks",
                     NDP_SHAPE_ARGS(*choices), c->attr->experts, (long long)c->attr->first, (long long)ranks);
-    NDP_SHAPE_CHECK((room == 0 || room >= choices->cols) &&
+    NDP_SHAPE_CHECK((capacity == 0 || capacity >= choices->cols) &&
                         (!index->rows || (index->dtype == NDP_I64 && index->rows == 1 && index->cols == 1)),
-                    "route_exchange: room for %lld choices, index " NDP_SHAPE " for choices " NDP_SHAPE,
-                    (long long)room, NDP_SHAPE_ARGS(*index), NDP_SHAPE_ARGS(*choices));
+                    "route_exchange: capacity for %lld choices, index " NDP_SHAPE " for choices " NDP_SHAPE,
+                    (long long)capacity, NDP_SHAPE_ARGS(*index), NDP_SHAPE_ARGS(*choices));
     ndp_shape_set(&c->out[0], rows * most, 1, NDP_I32);
     ndp_shape_set(&c->out[1], rows, most, NDP_I32);
     ndp_shape_set(&c->out[2], ranks, ranks, NDP_I32);
-    ndp_shape_set(&c->out[3], room > 0 && room < choices->rows ? room : choices->rows, choices->cols, NDP_I32);
+    ndp_shape_set(&c->out[3], capacity > 0 && capacity < choices->rows ? capacity : choices->rows, choices->cols,
+                  NDP_I32);
     ndp_shape_set(&c->out[4], 1, 1, NDP_I64);
     return NDP_OK;
 }
@@ -71,9 +73,10 @@ const ndp_op ndp_op_route_exchange = {
     .constant = true,
     .shape = exchange_shape,
     .flops = 8,
-    .reads = NDP_READS_experts | NDP_READS_first | NDP_READS_ranks | NDP_READS_room,
-    NDP_FLOWS(
-        {.node = &ndp_op_route_order, .own = NDP_READS_room, .in = {NDP_IS(OPERAND, 0, ".."), NDP_IS(ANY, 0, "..")}}),
+    .reads = NDP_READS_experts | NDP_READS_first | NDP_READS_ranks | NDP_READS_capacity,
+    NDP_FLOWS({.node = &ndp_op_route_order,
+               .own = NDP_READS_capacity,
+               .in = {NDP_IS(OPERAND, 0, ".."), NDP_IS(ANY, 0, "..")}}),
 };
 
 /* ---- take_rows ---- */
@@ -145,9 +148,13 @@ const ndp_op ndp_op_take_rows = {
 /* ---- give_rows ---- */
 
 static ndp_status give_shape(ndp_op_call *c) {
-    const ndp_view *y = &c->in[0];
+    const ndp_view *y = &c->in[0], *acc = &c->in[4];
+    bool narrower = acc->rows && ndp_wide(acc->dtype) == y->dtype; /* a sum so far, which is not wide */
     NDP_TRY(check_order(c, c->in[2].rows, y->rows));
-    ndp_shape_set(&c->out[0], c->in[2].rows, y->cols, c->attr->wide_grad ? ndp_wide(y->dtype) : y->dtype);
+    ndp_shape_set(&c->out[0], c->in[2].rows, y->cols,
+                  narrower             ? acc->dtype
+                  : c->attr->wide_grad ? ndp_wide(y->dtype)
+                                       : y->dtype);
     return ndp_shape_acc(c, 4);
 }
 

@@ -30,7 +30,7 @@ typedef struct ndp_image {
 typedef struct ndp_exchange {
     int of, experts; /* the node of the whole graph, and how many experts it orders by */
     int order, places, rows, here;
-    int64_t room; /* for choices of experts of this rank in a round; 0: for all */
+    int64_t capacity; /* of a round: choices of this rank's experts; 0: all */
 } ndp_exchange;
 
 typedef struct ndp_pass {
@@ -106,7 +106,8 @@ ndp_status ndp_tensor_check_mesh(const ndp_model *whole, const ndp_mesh *mesh);
 
 /* Writes the attention nodes of a derived graph as rings (cp > 1 with how.cp_method NDP_CP_RING). */
 ndp_status ndp_context_ring(ndp_graph *g, const ndp_row_cut *rows);
-/* Writes the later rounds of rows to experts of other ranks into all lists of a graph. The last pass: they repeat nodes.
+/* Writes the later rounds of rows to experts of other ranks into all lists of a graph. The last pass: they repeat
+ * nodes.
  */
 ndp_status ndp_write_rounds(ndp_graph *g);
 /* Where a backward list of a derived graph reads a value that the forward gathered over `group`, gathers it again, so

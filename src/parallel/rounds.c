@@ -1,4 +1,4 @@
-/* Rounds of rows to experts of other ranks. A rank plans room for some of the rows that may come to it
+/* Rounds of rows to experts of other ranks. A rank plans memory for some of the rows that may come to it
  * (ndp_parallel.capacity_factor); the others come in later rounds, as many as the choices of all ranks ask for.
  *
  * The rank's graph has the first round, and its backward. Here each of its lists gets a range of copies, which is
@@ -199,7 +199,7 @@ ndp_status ndp_write_rounds(ndp_graph *g) {
     int found = 0;
     for (int i = 0; i < g->nodes[NDP_NODES_FORWARD].n; i++) {
         const ndp_node *node = &g->nodes[NDP_NODES_FORWARD].items[i];
-        if (node->op != &ndp_op_route_exchange || node->attr.room == 0)
+        if (node->op != &ndp_op_route_exchange || node->attr.capacity == 0)
             continue;
         r.exchange = *node;
         found++;

@@ -21,7 +21,7 @@ typedef struct ndp_parallel {
     bool cp_zigzag;    /* false: contiguous */
     int64_t align;     /* of the rank's tables (tensor/segments.h). An engine sets what its optimizer asks for */
     int64_t head_rows; /* the most rows of logits at a time where tp cuts the head (vocabulary.c); 0: as few as that */
-    double capacity_factor; /* ep: a round has room for so many times the choices that come of even routers; 0: all */
+    double capacity_factor; /* ep: a round takes so many times the choices that come of even routers; 0: all */
 } ndp_parallel;
 #define NDP_PARALLEL_INIT                                                                                              \
     { true, NDP_CP_RING, true, 0, 0, 1.5 }

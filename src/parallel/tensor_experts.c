@@ -17,8 +17,8 @@
  *   x [t,C], weights [t,K] --take--> by rank [t J,..] --all_to_all_rows--> [R,..] --order, take--> [N,C]
  *     --own experts--> [N,C] --weighted sums--> [R,C] --all_to_all_rows--> [t J,C] --sums--> [t,C]
  *
- * J is the most ranks that a row goes to. A round has room for N choices of this rank's experts, and so for R = min(N,
- * ep t) rows: capacity_factor times the t K that even routers send. What has no room comes in later rounds
+ * J is the most ranks that a row goes to. A round takes N choices of this rank's experts, and so R = min(N,
+ * ep t) rows: capacity_factor times the t K that even routers send. What is beyond it comes in later rounds
  * (rounds.c); what does not come has no choice here.
  *
  * Factors of an adapter are stacks too, on the owners of their experts. Where tp cuts the ffn, B of gate and up and A
@@ -98,13 +98,13 @@ ndp_status ndp_experts_route(ndp_pass *p) {
     return p->to->status;
 }
 
-/* For how many of the choices of all ranks' rows a round has room; 0: for all. */
-static int64_t room_of(const ndp_pass *p, int64_t choices) {
+/* How many of the choices of all ranks' rows a round takes; 0: all. */
+static int64_t capacity_of(const ndp_pass *p, int64_t choices) {
     int64_t own = p->rows.slice * choices;
-    double room = ceil(p->how.capacity_factor * (double)own);
-    if (room <= 0 || room >= (double)(own * ep_of(p)))
+    double capacity = ceil(p->how.capacity_factor * (double)own);
+    if (capacity <= 0 || capacity >= (double)(own * ep_of(p)))
         return 0;
-    return room > (double)choices ? (int64_t)room : choices;
+    return capacity > (double)choices ? (int64_t)capacity : choices;
 }
 
 /* Which rows go where, in the first round (rounds.c). Returns the choices of those that come. */
@@ -114,10 +114,10 @@ static int exchange_choices(ndp_pass *p, int choices, int64_t rank) {
     ndp_op_attr attr = {.experts = p->node->attr.experts,
                         .ranks = ep_of(p),
                         .first = rank,
-                        .room = room_of(p, p->to->values[choices].view.cols)};
+                        .capacity = capacity_of(p, p->to->values[choices].view.cols)};
     int all = ndp_graph_op1(p->to, &ndp_op_all_gather, &over, "choices", &choices, 1);
     ndp_graph_op(p->to, &ndp_op_route_exchange, &attr, "exchange", (int[]){all, NDP_NONE}, 2, outs, 5);
-    p->exchange = (ndp_exchange){p->to->writing, attr.experts, outs[0], outs[1], outs[2], outs[3], attr.room};
+    p->exchange = (ndp_exchange){p->to->writing, attr.experts, outs[0], outs[1], outs[2], outs[3], attr.capacity};
     return outs[3];
 }
 
@@ -129,7 +129,7 @@ ndp_status ndp_experts_order(ndp_pass *p) {
         choices = exchange_choices(p, choices, rank);
     attr.first = ndp_expert_first(all, rank, ep_of(p));
     attr.experts = (int)(ndp_expert_first(all, rank + 1, ep_of(p)) - attr.first);
-    attr.room = ep_of(p) > 1 ? p->exchange.room : 0;
+    attr.capacity = ep_of(p) > 1 ? p->exchange.capacity : 0;
     ndp_graph_op(p->to, &ndp_op_route_order, &attr, "order", &choices, 1, outs, 3);
     for (int i = 0; i < 3; i++)
         ndp_pass_out(p, i, outs[i], NDP_SPREAD_SAME);

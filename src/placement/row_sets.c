@@ -11,7 +11,7 @@ const ndp_row_set *ndp_row_set_find(const ndp_row_sets *s, uint64_t id) {
 ndp_status ndp_row_set_note(ndp_row_sets *s, ndp_arena *a, ndp_row_set set, bool *same) {
     const ndp_row_set *have = ndp_row_set_find(s, set.id);
     *same = !have || (have->rows == set.rows && have->weight == set.weight && have->folded == set.folded &&
-                      have->counts == set.counts);
+                      have->counts == set.counts && have->later == set.later);
     if (have || !s)
         return NDP_OK;
     NDP_TRY(NDP_GROW(a, s->n_sets, &s->set_capacity, s->sets));

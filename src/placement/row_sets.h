@@ -13,6 +13,7 @@ typedef struct ndp_row_set {
     ndp_share weight; /* of the sum over rounds that its rows make */
     bool folded;      /* memory has its matrices folded */
     bool counts;      /* no rows: numbers that all ranks have alike */
+    bool later;       /* of later rounds: calls are repeated for them */
 } ndp_row_set;
 
 /* The rows of a folded matrix. */

@@ -10,8 +10,8 @@
  * is made of the rows in between is complete.
  *
  * On the way to experts of other ranks rows stand by rank, in sets of their own: those that a rank hands over, each as
- * often as it can go, and those that come to it, which count as all rows of all ranks of ep, however few a round has
- * room for (row_sets.h). A rank's rows and what is known of them stay together in either; where they come back, the
+ * often as it can go, and those that come to it, which count as all rows of all ranks of ep, however few a round takes
+ * (row_sets.h). A rank's rows and what is known of them stay together in either; where they come back, the
  * shares of all ranks are summed.
  *
  * Which rows go in which round is data too. So where rounds leave a sum behind - rows that are back, gradients of
@@ -43,7 +43,7 @@ static bool is_later(const ndp_rule *r, int k, exchanged what) {
 static ndp_status note_set(ndp_rule *r, ndp_row_set set) {
     bool same;
     NDP_TRY(ndp_row_set_note(r->sets, r->arena, set, &same));
-    return same ? NDP_OK : ndp_refuse(r, "its rounds have room for other numbers of rows than those of another rank");
+    return same ? NDP_OK : ndp_refuse(r, "its rounds take other numbers of rows than those of another rank");
 }
 
 static ndp_share weight_of(const ndp_rule *r, uint64_t set) {
@@ -94,8 +94,16 @@ ndp_status ndp_after_route_order(ndp_rule *r) {
     for (int i = 0; i < r->in[0].n; i++)
         if (r->in[0].tiles[i].among != among || (among && among != own_set(r, COMING, is_later(r, 0, COMING))))
             return ndp_refuse(r, "it orders rows that stand in some order, and not those that have come to this rank");
+    const ndp_row_set *counted = ndp_row_set_find(r->sets, exchange_set(r, COUNTED, is_later(r, 0, COMING), -1));
+    if ((among && counted ? counted->rows : 0) != a->capacity)
+        return ndp_refuse(r, "it takes %lld choices, the exchange of rows %lld", (long long)a->capacity,
+                          (long long)(counted ? counted->rows : 0));
     if (among)
-        NDP_TRY(note_set(r, (ndp_row_set){set, r->in[0].rows, weight_of(r, among), true, false}));
+        NDP_TRY(note_set(r, (ndp_row_set){.id = set,
+                                          .rows = r->in[0].rows,
+                                          .weight = weight_of(r, among),
+                                          .folded = true,
+                                          .later = is_later(r, 0, COMING)}));
     for (int o = 0; o < 3; o++)
         for (int i = 0; i < r->out[o].n; i++) {
             ndp_tile *t = &r->out[o].tiles[i];
@@ -155,16 +163,16 @@ static ndp_status expect_of_exchange(const ndp_rule *r, int k, int value, uint64
     return NDP_OK;
 }
 
-/* The sets of a round, and that all ranks have the same room in it. */
+/* The sets of a round, whose capacity all ranks have alike. */
 static ndp_status note_round(ndp_rule *r, int64_t rows, bool later) {
-    int64_t room = r->c->attr.room;
+    int64_t capacity = r->c->attr.capacity;
     ndp_share first = ndp_share_random(ndp_node_dim(r, 'r'));
-    ndp_share weight = room == 0 ? 1 : later ? ndp_share_sub(1, first) : first;
-    if (later && room == 0)
+    ndp_share weight = capacity == 0 ? 1 : later ? ndp_share_sub(1, first) : first;
+    if (later && capacity == 0)
         return ndp_refuse(r, "it is of a later round, and the first one has all rows");
-    NDP_TRY(note_set(r, (ndp_row_set){exchange_set(r, COUNTED, later, -1), room, 1, false, true}));
-    NDP_TRY(note_set(r, (ndp_row_set){own_set(r, GOING, later), rows, weight, false, false}));
-    return note_set(r, (ndp_row_set){own_set(r, COMING, later), r->in[0].rows, weight, true, false});
+    NDP_TRY(note_set(r, (ndp_row_set){exchange_set(r, COUNTED, later, -1), capacity, 1, false, true, later}));
+    NDP_TRY(note_set(r, (ndp_row_set){own_set(r, GOING, later), rows, weight, false, false, later}));
+    return note_set(r, (ndp_row_set){own_set(r, COMING, later), r->in[0].rows, weight, true, false, later});
 }
 
 /* Of (choices of the rows of all ranks). */

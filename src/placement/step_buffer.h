@@ -15,9 +15,9 @@ typedef struct ndp_stretch {
 /* A buffer on the ranks of one program. */
 typedef struct ndp_step_buffer {
     const char *name;
-    int whole;       /* its number in the whole model */
-    ndp_shard shard; /* as claimed; `index` proven */
-    bool trainable, moves; /* moves: as ndp_buffer */
+    int whole;              /* its number in the whole model */
+    ndp_shard shard;        /* as claimed; `index` proven */
+    bool trainable, moves;  /* moves: as ndp_buffer */
     ndp_stretch *stretches; /* ascending; those of all slices */
     int n;
     int64_t *pieces; /* the table of this rank's slice: n_pieces rows of `columns` */

@@ -183,9 +183,36 @@ static ndp_status fold_result(ndp_rule *r, int k) {
     return alike ? NDP_OK : ndp_refuse(r, "the rows of its result %d are not those of its set, or not alike", k);
 }
 
+/* The range of calls that the data repeat, which has the call; NDP_NONE: none has. */
+static int counted_range(const ndp_list *list, int call) {
+    for (int i = 0; i < list->repeats.n; i++) {
+        const ndp_repeat *x = &list->repeats.items[i];
+        if (x->counted && x->first <= call && call < x->first + x->n)
+            return i;
+    }
+    return NDP_NONE;
+}
+
+/* Calls that use what later rounds move are repeated for each of them, and no others are. */
+static ndp_status expect_repeated(const ndp_rule *r, const ndp_list *list) {
+    int range = counted_range(list, r->index);
+    bool later = r->c->op == &ndp_op_route_exchange && ndp_rule_has(r, 1);
+    if (later && range != NDP_NONE && !ndp_operands_same(&r->c->in[1], &list->indices[range]))
+        return ndp_refuse(r, "its round is not the number of the iteration");
+    for (int k = 0; k < r->c->n_in; k++)
+        for (int i = 0; i < r->in[k].n; i++) {
+            const ndp_row_set *set = ndp_row_set_find(r->sets, r->in[k].tiles[i].among);
+            later |= set && set->later;
+        }
+    return later == (range != NDP_NONE) ? NDP_OK
+           : later                      ? ndp_refuse(r, "it is of later rounds, and not repeated for each of them")
+                                        : ndp_refuse(r, "it is repeated for each later round, and of none");
+}
+
 static ndp_status end_rule(const phase_run *p, int lane, ndp_rule *r) {
     ndp_unit_memory *m = &p->run->memory[lane - p->run->first];
     const ndp_call *c = r->c;
+    NDP_TRY(expect_repeated(r, list_of(p, lane)));
     NDP_TRY(expect_apart(r));
     NDP_TRY(clear_scratch(r, m));
     if (c->attr.accumulate && !may_add(c))
@@ -224,6 +251,7 @@ static ndp_status run_kernel(const phase_run *p, int lane, int index, const ndp_
 static ndp_status begin(phase_run *p, int lane, int index, const ndp_call *c) {
     ndp_rule r;
     NDP_TRY(begin_rule(p, lane, index, c, &r));
+    NDP_TRY(expect_repeated(&r, list_of(p, lane)));
     ndp_content *handed;
     NDP_TRY(NDP_NEW(&p->run->arena, 1, handed));
     *handed = r.in[0];
@@ -255,8 +283,9 @@ static ndp_status end(phase_run *p, int lane, int index, const ndp_call *c, bool
 
 /* ---- the list ---- */
 
-/* A range that begins here is repeated by a number that all ranks of a group have alike. */
-static ndp_status expect_count(const phase_run *p, int lane, const ndp_list *list, int at) {
+/* A range that begins here is repeated by a number that all ranks of a group have alike. The number of the iteration is
+ * written. */
+static ndp_status begin_range(const phase_run *p, int lane, const ndp_list *list, int at) {
     ndp_unit_trial *run = p->run;
     for (int i = 0; i < list->repeats.n; i++) {
         const ndp_operand *o = &list->counts[i];
@@ -271,6 +300,9 @@ static ndp_status expect_count(const phase_run *p, int lane, const ndp_list *lis
                             "placement: %s #%d: the calls from here on are repeated by a number that is not "
                             "that of later rounds",
                             lane_of(p, lane)->where.s, at);
+        ndp_matrix index = matrix_of(&list->indices[i]);
+        NDP_TRY(ndp_tile_map_write(&run->memory[lane - run->first].bases[list->indices[i].base], &index,
+                                   &(ndp_content){.arena = &run->arena}));
     }
     return NDP_OK;
 }
@@ -284,7 +316,7 @@ static ndp_status advance(void *user, int lane, bool *moved, bool *over) {
     while (at->waits || ndp_walk_next(&list->repeats, list->n, NDP_FIRST_ITERATIONS(1), w)) {
         const ndp_call *c = &list->calls[w->at];
         bool done = c->kind != NDP_CALL_WAIT;
-        NDP_TRY(at->waits ? NDP_OK : expect_count(p, lane, list, w->at));
+        NDP_TRY(at->waits ? NDP_OK : begin_range(p, lane, list, w->at));
         NDP_TRY(c->kind == NDP_CALL_KERNEL  ? run_kernel(p, lane, w->at, c)
                 : c->kind == NDP_CALL_BEGIN ? begin(p, lane, w->at, c)
                                             : end(p, lane, w->at, c, &done));

@@ -188,7 +188,7 @@ static ndp_status read_stage(const ndp_cluster_plan *p, const ndp_dry_run *d, co
     ndp_comm_event e;
     NDP_TRY(ndp_plan_engine(d, m, rank, &engine));
     const ndp_program *program = ndp_engine_program(engine);
-    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(((ndp_visits){1, INT64_MAX, true})); ndp_program_comm_event(program, &c, &e);)
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_USUAL); ndp_program_comm_event(program, &c, &e);)
         if (e.begin && ndp_comm_event_kind(&e) != NDP_RECV)
             out->bytes[ndp_comm_event_group(&e)][pattern_of(p, &program->opts.step.mesh, e.call)] +=
                 (double)ndp_repeats_times(&program->repeats, e.instr) * ndp_comm_event_moved(program, &e);

@@ -176,7 +176,7 @@ static ndp_status fold(step_replay *r, int64_t all, bool *done) {
 static void take_comms(const step_replay *r, int i, ndp_step_time *out) {
     const ndp_program *p = r->programs[i];
     ndp_comm_event e;
-    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(((ndp_visits){1, INT64_MAX, true})); ndp_program_comm_event(p, &c, &e);) {
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_USUAL); ndp_program_comm_event(p, &c, &e);) {
         ndp_step_comm *to = &out->comms[ndp_comm_event_group(&e)][ndp_comm_event_kind(&e)];
         const ndp_group_links *l = ndp_priced_links(r->price, &p->opts.step.mesh, e.call);
         double times = e.begin ? (double)ndp_repeats_times(&p->repeats, e.instr) : 0;

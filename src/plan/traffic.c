@@ -72,8 +72,7 @@ static ndp_status find_use(const traffic *t, traffic_line *line) {
 
 static ndp_status read_program(traffic *t) {
     ndp_comm_event e;
-    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(((ndp_visits){1, INT64_MAX, true}));
-         ndp_program_comm_event(t->program, &c, &e);)
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_USUAL); ndp_program_comm_event(t->program, &c, &e);)
         NDP_TRY(e.begin ? add_event(t, &e) : NDP_OK);
     for (int i = 0; i < t->n; i++)
         NDP_TRY(find_use(t, &t->lines[i]));

@@ -42,7 +42,7 @@ static bool is_curve(const char *key) {
     for (int i = 0; i < NDP_COUNT(others); i++)
         if (strcmp(key, others[i]) == 0)
             return false;
-    static const char *const many[] = {"memory/", "grad_norm/", "max_load/", "load_entropy/"};
+    static const char *const many[] = {"memory/", "grad_norm/", "max_load/", "load_entropy/", "rounds/"};
     for (int i = 0; i < NDP_COUNT(many); i++)
         if (strncmp(key, many[i], strlen(many[i])) == 0)
             return false;

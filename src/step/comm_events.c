@@ -16,6 +16,14 @@ const ndp_call *ndp_instr_calls(const ndp_program *p, const ndp_instr *in, int *
     return list ? list->calls : &in->call;
 }
 
+bool ndp_program_has_counts(const ndp_program *p) {
+    bool any = false;
+    for (int g = 0; g < p->opts.model->n_graphs; g++)
+        for (int k = 0; k < p->opts.units[g].lists[NDP_FORWARD].repeats.n; k++)
+            any |= p->opts.units[g].lists[NDP_FORWARD].repeats.items[k].counted;
+    return any;
+}
+
 const char *ndp_channel_name(int channel) {
     return channel == NDP_CHANNEL_FORWARD    ? "pp forward"
            : channel == NDP_CHANNEL_BACKWARD ? "pp backward"

@@ -131,6 +131,9 @@ typedef struct ndp_step_result {
     /* How often each expert of each mixture of the whole model was chosen, over the whole update and all ranks; lasts
      * until the next step is submitted. NULL: there are no mixtures. */
     const double *loads;
+    /* By mixture of the whole model, of this rank's micro-batches together: rounds after the first one in which rows
+     * went to experts of other ranks; lasts as long. NULL: no round is planned to follow the first. */
+    const int64_t *later;
 } ndp_step_result;
 /* The loss of the counted pairs and tokens. */
 static inline double ndp_step_result_loss(const ndp_step_result *r, const ndp_preference *p) {

@@ -358,6 +358,11 @@ ndp_status ndp_engine_open_host(ndp_engine *e) {
         NDP_TRY(d->memory_map(e->context, loads_bytes(e), NDP_MEMORY_HOST, &loads));
         e->host.loads = loads;
     }
+    size_t mixtures = (size_t)ndp_engine_whole(e)->inputs->mixtures.n;
+    if (ndp_program_has_counts(&e->program)) {
+        e->host.later = calloc(NDP_STEPS_PENDING * mixtures, sizeof *e->host.later);
+        NDP_CHECK_MEMORY(e->host.later, "for rounds of %zu mixtures", mixtures);
+    }
     if (ndp_loss_rows_bytes(&e->program) > 0)
         NDP_TRY(d->memory_map(e->context, ndp_loss_rows_bytes(&e->program), NDP_MEMORY_HOST, &e->host.loss_rows));
     if (e->program.staging.bytes > 0)
@@ -386,6 +391,7 @@ static void drop_pending(ndp_engine *e) {
 void ndp_engine_close_host(ndp_engine *e) {
     const ndp_device *d = e->opts.step.exec->device;
     drop_pending(e);
+    free(e->host.later);
     for (int i = 0; i < e->n_mapped && !e->abandoned; i++)
         d->memory_unmap(e->context, e->mapped[i].data, e->mapped[i].bytes, NDP_MEMORY_DEVICE);
     free(e->mapped);

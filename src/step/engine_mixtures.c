@@ -14,6 +14,15 @@ double *ndp_engine_loads(const ndp_engine *e, int64_t step) {
     return e->host.loads ? e->host.loads + step % NDP_STEPS_PENDING * ndp_program_loads(&e->program) : NULL;
 }
 
+int64_t *ndp_engine_later(const ndp_engine *e, int64_t step) {
+    return e->host.later ? e->host.later + step % NDP_STEPS_PENDING * ndp_engine_whole(e)->inputs->mixtures.n : NULL;
+}
+
+int64_t *ndp_engine_later_of(const ndp_engine *e, const ndp_unit *u, ndp_phase phase) {
+    int64_t *of = phase <= NDP_FORWARD_DROP && u->mixture != NDP_NONE ? ndp_engine_later(e, e->host.submitted) : NULL;
+    return of ? of + mixture_of(e, u) : NULL;
+}
+
 /* The rows that this rank has, of its own mixtures. Padding goes nowhere; logits are the units' to write. */
 void ndp_engine_fill_mixtures(const ndp_engine *e, const ndp_input *in, int64_t real, const ndp_micro_batch *whole,
                               int32_t *to) {

@@ -41,6 +41,7 @@ struct ndp_engine {
         void *staging;                     /* places of collectives (staging.h); NULL: not needed */
         ndp_pending_step *steps;           /* NDP_STEPS_PENDING of them, in the host's memory */
         double *loads;                     /* of as many steps; there too */
+        int64_t *later; /* of as many steps, by mixture of the whole model: rounds after the first ones of forwards */
         double *constants; /* of the updates of as many steps, and of one that is submitted apart; there too */
         int64_t submitted, taken;
         ndp_queue *results; /* waits for the end of one step, not of those after it */
@@ -98,6 +99,10 @@ void ndp_engine_fill_mixtures(const ndp_engine *e, const ndp_input *in, int64_t 
                               int32_t *to);
 /* Where the host has the loads of a step, by its number among those submitted; NULL: there are none. */
 double *ndp_engine_loads(const ndp_engine *e, int64_t step);
+/* The same of rounds after the first one; NULL: no round is planned to follow it. */
+int64_t *ndp_engine_later(const ndp_engine *e, int64_t step);
+/* What a phase of a unit adds them to in the step that is submitted; NULL: it is no forward. */
+int64_t *ndp_engine_later_of(const ndp_engine *e, const ndp_unit *u, ndp_phase phase);
 /* engine_host.c: the host's memory of an engine, and what is uploaded once. After the arena was mapped. */
 NDP_API ndp_status ndp_engine_open_host(ndp_engine *e);
 void ndp_engine_close_host(ndp_engine *e);

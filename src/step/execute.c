@@ -171,6 +171,7 @@ static ndp_status do_run(ndp_engine *e, const ndp_instr *in) {
         bases[i] = in->bases[i] == NDP_NONE ? NULL : block_at(e, in->bases[i]);
     ndp_call_opts opts = call_opts(e, bases);
     opts.accumulate = added_gradients(e, in, list);
+    opts.counted = ndp_engine_later_of(e, &e->model.units[in->unit], in->phase);
     return ndp_list_run(list, &opts);
 }
 
@@ -260,6 +261,9 @@ static ndp_status submit_end(ndp_engine *e) {
 }
 
 static void begin_record(ndp_engine *e, int64_t update) {
+    int64_t *later = ndp_engine_later(e, e->host.submitted);
+    for (int i = 0; later && i < ndp_engine_whole(e)->inputs->mixtures.n; i++)
+        later[i] = 0;
     bool all = e->record.last < 0, wanted = all || (update >= e->record.first && update <= e->record.last);
     e->record.at = NULL;
     if (!e->record.times || !wanted)
@@ -353,6 +357,7 @@ ndp_status ndp_engine_result(ndp_engine *e, ndp_step_result *out) {
     if (e->host.taken == e->host.submitted)
         return NDP_FAIL(NDP_EBUG, "no step is pending");
     const ndp_pending_step *step = &e->host.steps[e->host.taken % NDP_STEPS_PENDING];
+    const int64_t *later = ndp_engine_later(e, e->host.taken);
     const double *loads = ndp_engine_loads(e, e->host.taken++);
     const ndp_scalars *s = &step->result.step;
     NDP_TRY(ndp_engine_explain(e, e->opts.step.exec->device->after(e->host.results, &step->end)));
@@ -361,8 +366,12 @@ ndp_status ndp_engine_result(ndp_engine *e, ndp_step_result *out) {
         e->host.copied = step->loaded;
     if (e->op_times.device && e->host.taken == e->host.submitted)
         NDP_TRY(ndp_op_times_read(&e->op_times));
-    *out = (ndp_step_result){
-        .loss = s->loss * s->scale, .grad_norm = s->norm, .tokens = s->valid, .sum = s->loss, .loads = loads};
+    *out = (ndp_step_result){.loss = s->loss * s->scale,
+                             .grad_norm = s->norm,
+                             .tokens = s->valid,
+                             .sum = s->loss,
+                             .loads = loads,
+                             .later = later};
     if (ndp_program_has_pairs(&e->program))
         take_pairs(e, &step->result.pair, out);
     if (ndp_program_has_router_losses(&e->program))

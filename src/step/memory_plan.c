@@ -137,7 +137,7 @@ void ndp_program_traffic(const ndp_program *p, double out[NDP_GROUPS]) {
     for (int g = 0; g < NDP_GROUPS; g++)
         out[g] = 0;
     ndp_comm_event m;
-    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_ITERATIONS(1)); ndp_program_comm_event(p, &c, &m);)
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_USUAL); ndp_program_comm_event(p, &c, &m);)
         if (m.begin && ndp_comm_event_kind(&m) != NDP_RECV)
             out[ndp_comm_event_group(&m)] +=
                 (double)ndp_repeats_times(&p->repeats, m.instr) * ndp_comm_event_moved(p, &m);

@@ -253,6 +253,8 @@ static inline size_t ndp_constants_bytes(const ndp_program *p) {
 size_t ndp_table_bytes(const ndp_program *p, int buffer);
 
 /* How many instructions a whole step executes. */
+/* Whether the data decide how often a range of a unit's forward runs. */
+bool ndp_program_has_counts(const ndp_program *p);
 static inline int64_t ndp_program_executed(const ndp_program *p) { return ndp_repeats_executed(&p->repeats, p->n); }
 
 /* The calls of an instruction: its unit's list, or its own. */

@@ -60,7 +60,7 @@ static const struct {
     const char *key;
     size_t at, with;
 } router_fields[] = {WITH(balance_loss, balance_loss), WITH(z_loss, z_loss), WITH(max_load, max_load),
-                     WITH(load_entropy, max_load)};
+                     WITH(load_entropy, max_load), WITH(rounds, rounds)};
 #undef WITH
 
 static double number_at(const void *base, size_t at) {

@@ -92,6 +92,7 @@ void ndp_trainer_destroy(ndp_trainer *t) {
     ndp_trainer_close_lines(t);
     free(t->state.data);
     free(t->loads);
+    free(t->rounds);
     json_object_put(t->accepted);
     ndp_rank_close(&t->rank);
     free(t);
@@ -251,9 +252,9 @@ ndp_status ndp_trainer_result(ndp_trainer *t, ndp_metrics *out) {
     take_seconds(t, out);
     take_progress(t, r.tokens, out);
     t->newest = *out;
-    ndp_trainer_take_loads(t, r.loads, out);
+    ndp_trainer_take_loads(t, &r, out);
     t->newest.max_load = out->max_load, t->newest.load_entropy = out->load_entropy;
-    return NDP_OK;
+    return ndp_trainer_take_rounds(t, out);
 }
 
 ndp_status ndp_trainer_late_update(ndp_trainer *t) {

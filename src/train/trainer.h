@@ -38,6 +38,7 @@ struct ndp_trainer {
     ndp_pair_metrics held;   /* of the last evaluation */
     ndp_named_number *loads; /* n_loads of them: of each mixture, of the newest step whose result was taken (loads.c) */
     int n_loads;
+    double *rounds; /* of each mixture, of the same step, this rank's later ones; NULL: rows go in one round */
     struct {
         bool begun, closed, normed; /* closed: the last call was made, which has the norm */
         ndp_update_opts opts;
@@ -89,7 +90,9 @@ NDP_API ndp_status ndp_trainer_count_back(ndp_trainer *t, int64_t step, bool *wh
 /* loads.c: names the numbers of t->loads; sets them, and what `out` has of them, from those of a step
  * (ndp_step_result). */
 ndp_status ndp_trainer_open_loads(ndp_trainer *t);
-void ndp_trainer_take_loads(ndp_trainer *t, const double *loads, ndp_metrics *out);
+void ndp_trainer_take_loads(ndp_trainer *t, const ndp_step_result *r, ndp_metrics *out);
+/* Rounds of rows to experts of other ranks, over all ranks and micro-batches. Collective over the world. */
+ndp_status ndp_trainer_take_rounds(ndp_trainer *t, ndp_metrics *out);
 
 /* With late_update: the update of the newest step, whose result was taken. Collective. */
 NDP_API ndp_status ndp_trainer_late_update(ndp_trainer *t);

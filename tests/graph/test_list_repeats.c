@@ -125,10 +125,11 @@ static void refusals(void **state) {
     end(&r);
 }
 
-/* Calls of a range are told which iteration it is: a round of rows with room for one, the index-th after the first. */
+/* Calls of a range are told which iteration it is: a round of rows with capacity for one, the index-th after the first.
+ */
 static void iterations_are_numbered(void **state) {
     (void)state;
-    const ndp_op_attr one = {.experts = 1, .ranks = 1, .room = 1};
+    const ndp_op_attr one = {.experts = 1, .ranks = 1, .capacity = 1};
     int32_t choices[T] = {0};
     int outs[] = {NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE};
     repeated r = {.count = T - 2, .inputs.rows = {[NDP_EXTENT_ONE] = 1, [NDP_EXTENT_TOKENS] = T}};

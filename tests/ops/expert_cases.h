@@ -167,8 +167,9 @@ static void route_order_kernel(void **state) {
                          {.experts = (int)e},
                          .in = {some_choices(t, e, choices_of(e, variant % 3), variant >= 3)}};
         check_types(&k, true, false);
-        k.attr.room = k.in[0].rows * k.in[0].cols; /* as many as there may be, and one less where none is of some row */
-        k.attr.room -= k.in[0].rows > 3 && k.in[0].cols > 0;
+        k.attr.capacity =
+            k.in[0].rows * k.in[0].cols; /* as many as there may be, and one less where none is of some row */
+        k.attr.capacity -= k.in[0].rows > 3 && k.in[0].cols > 0;
         k.in[0] = some_choices(t, e, choices_of(e, variant % 3), variant >= 3);
         check_types(&k, true, false);
     }
@@ -189,7 +190,7 @@ static void route_exchange_kernel(void **state) {
                          {.experts = (int)e, .ranks = ranks, .first = (int)t % ranks},
                          .in = {some_choices(t * ranks, e, choices_of(e, variant % 3), variant % 2), (ndp_view){0}}};
         if (t % 3 < 2)
-            k.attr.room = k.in[0].cols + t;
+            k.attr.capacity = k.in[0].cols + t;
         if (t % 3 == 1) {
             k.in[1] = matrix(NDP_I64, 1, 1);
             *(int64_t *)k.in[1].data = variant % 2;

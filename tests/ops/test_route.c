@@ -252,7 +252,9 @@ static int64_t round_of(const ndp_view *choices, int64_t row, const ndp_op_attr 
     int64_t before = 0;
     for (int64_t r = 0; r < row; r++)
         before += choices_of(choices, r, a, rank);
-    return choices_of(choices, row, a, rank) == 0 ? -1 : a->room == 0 ? 0 : before / (a->room - choices->cols + 1);
+    return choices_of(choices, row, a, rank) == 0 ? -1
+           : a->capacity == 0                     ? 0
+                                                  : before / (a->capacity - choices->cols + 1);
 }
 
 /* Each row goes once to each rank that has a choice of it, by rank and then by number; order and places say the same.
@@ -279,7 +281,7 @@ static int64_t check_going(const ndp_view *choices, const ndp_op_attr *a, int64_
     return at;
 }
 
-/* Those of other ranks come in their order, with the choices that are this rank's, for which there is room. */
+/* Those of other ranks come in their order, with the choices that are this rank's, for which there is capacity. */
 static void check_coming(const ndp_view *choices, const ndp_op_attr *a, int64_t round, const ndp_view *out) {
     const ndp_view *here = &out[3];
     int64_t at = 0, came = 0;
@@ -294,7 +296,7 @@ static void check_coming(const ndp_view *choices, const ndp_op_attr *a, int64_t 
         }
         at++;
     }
-    assert_true(at <= here->rows && (a->room == 0 || came <= a->room));
+    assert_true(at <= here->rows && (a->capacity == 0 || came <= a->capacity));
     for (; at < here->rows; at++)
         for (int64_t j = 0; j < choices->cols; j++)
             assert_int_equal(int_at(here, at, j), -1);
@@ -319,7 +321,7 @@ static int64_t check_rounds(const ndp_device *d, const ndp_view *choices, const 
 }
 
 /* Numbers of experts that ranks divide and do not; all rows to one rank, some nowhere, and no row at all. In one round,
- * with the least room, and with some: in all rounds together each row goes to each of its ranks once. */
+ * with the least capacity, and with some: in all rounds together each row goes to each of its ranks once. */
 static void exchanges_by_hand(void **state) {
     (void)state;
     static const struct {
@@ -337,9 +339,9 @@ static void exchanges_by_hand(void **state) {
             ndp_op_attr attr = {.experts = (int)cases[n].experts,
                                 .ranks = (int)cases[n].ranks,
                                 .first = rank,
-                                .room = way == 0   ? 0
-                                        : way == 1 ? k + 11
-                                                   : k * cases[n].rows + 3};
+                                .capacity = way == 0   ? 0
+                                            : way == 1 ? k + 11
+                                                       : k * cases[n].rows + 3};
             going += check_rounds(device_at(i % DEVICES), &choices, &attr, &rounds);
             for (int64_t r = 0; r < rows; r++)
                 wanted += choices_of(&choices, r, &attr, rank) > 0;

@@ -243,6 +243,45 @@ static bool drop_message(const mutation *m, ndp_program *p, journal *j) {
     return any;
 }
 
+/* The range that begins with the call is another one: longer or shorter at either end, not there, of another count or
+ * with another number of the iteration. */
+static bool change_range(const mutation *m, const edited *e, int i) {
+    ndp_list *list = e->list;
+    int k = 0;
+    while (list && k < list->repeats.n && list->repeats.items[k].first != i)
+        k++;
+    if (!list || k == list->repeats.n)
+        return false;
+    ndp_repeat *x = &list->repeats.items[k];
+    journal_keep(e->journal, x, sizeof *x);
+    journal_keep(e->journal, &list->counts[k], sizeof list->counts[k]);
+    journal_keep(e->journal, &list->indices[k], sizeof list->indices[k]);
+    journal_keep(e->journal, &list->repeats.n, sizeof list->repeats.n);
+    switch (m->which) {
+    case 0:
+        x->first--, x->n++;
+        return x->first >= 0;
+    case 1:
+        x->first++, x->n--;
+        return x->n > 0;
+    case 2:
+        x->n--;
+        return x->n > 0;
+    case 3:
+        x->n++;
+        return x->first + x->n <= list->n;
+    case 4:
+        list->repeats.n = 0;
+        return true;
+    case 5:
+        list->counts[k].offset += 64;
+        return true;
+    default:
+        list->indices[k].offset += 64;
+        return true;
+    }
+}
+
 /* ---- all ---- */
 
 static bool apply_call(const mutation *m, const edited *e, int i) {
@@ -278,6 +317,8 @@ static bool apply_call(const mutation *m, const edited *e, int i) {
     case MUTATION_ABSENT:
     case MUTATION_SHIFTED:
         return change_operand(m, e, i);
+    case MUTATION_RANGE:
+        return change_range(m, e, i);
     default:
         return change_call(m, e, i);
     }

@@ -90,10 +90,10 @@ bool mutation_overlap(const ndp_operand *a, const ndp_operand *b) {
 #define NUMBERS                                                                                                        \
     (NDP_READS_heads | NDP_READS_kv_heads | NDP_READS_head_dim | NDP_READS_rotary_dim | NDP_READS_window |             \
      NDP_READS_scale | NDP_READS_cap | NDP_READS_eps | NDP_READS_max_norm | NDP_READS_inverse | NDP_READS_train |      \
-     NDP_READS_vocab | NDP_READS_unit_offset | NDP_READS_parts | NDP_READS_first)
+     NDP_READS_vocab | NDP_READS_unit_offset | NDP_READS_parts | NDP_READS_first | NDP_READS_capacity)
 
 int mutation_variants(const ndp_op_attr *attr, int a) {
-    if (!((uint32_t)NUMBERS >> a & 1u))
+    if (!((uint64_t)NUMBERS >> a & 1u))
         return 0;
     switch (a) {
     case NDP_ATTR_inverse:

@@ -211,7 +211,7 @@ static void add_kernel(const source *s, int i) {
             add_which(s, MUTATION_SHIFTED, i, k, 0);
         add_operands(s, i, k);
     }
-    for (int a = 0; a < 32; a++)
+    for (int a = 0; a < 64; a++)
         for (int v = 0; c->op->reads >> a & 1u && v < mutation_variants(&c->attr, a); v++)
             add_which(s, MUTATION_NUMBER, i, a, v);
     add_ops(s, i);
@@ -230,8 +230,17 @@ static void add_places(const source *s, int i) {
             add_other(s, MUTATION_STAGED, i, k, 0, 0);
 }
 
+static void add_ranges(const source *s, int i) {
+    enum { WAYS = 7 };
+    for (int k = 0; s->list && k < s->list->repeats.n; k++)
+        for (int way = 0; s->list->repeats.items[k].first == i && way < WAYS; way++)
+            add_which(s, MUTATION_RANGE, i, way, 0);
+}
+
 static void add_call(const source *s, int i) {
     const ndp_call *c = call_at(s, i);
+    if (s->p->staging.bytes == 0)
+        add_ranges(s, i);
     if (s->p->staging.bytes > 0)
         add_places(s, i);
     else if (c->kind == NDP_CALL_KERNEL)

@@ -27,7 +27,8 @@
     X(BLOCK, "another block", "both blocks have the same")                                                             \
     X(PHASE, "another phase", "both phases leave the same")                                                            \
     X(MESSAGE, "another message", "both messages are the same")                                                        \
-    X(STAGED, "another's place", "they are never under way together")
+    X(STAGED, "another's place", "they are never under way together")                                                  \
+    X(RANGE, "another range", "the range has the same calls")
 
 #define MUTATION_ENUMERATOR(NAME, ...) MUTATION_##NAME,
 typedef enum mutation_kind { MUTATION_KINDS(MUTATION_ENUMERATOR) MUTATIONS } mutation_kind;

@@ -35,6 +35,8 @@ static const named_bug bugs[] = {
     {"choices are of other ranks", MUTATION_GROUP, &ndp_op_all_gather, NDP_GROUP_EP, NULL},
     {"rows go as those of a neighbour", MUTATION_NUMBER, &ndp_op_route_exchange, 0, NULL},
     {"rows go to a neighbour's experts", MUTATION_NUMBER, &ndp_op_route_order, 0, NULL},
+    {"a round is lost", MUTATION_RANGE, &ndp_op_route_exchange, 0, NULL},
+    {"rows of later rounds do not come back", MUTATION_SKIPPED, &ndp_op_give_rows, 0, NULL},
     {"counts of the balance loss lack the rows of other ranks of tp", MUTATION_DROPPED, &ndp_op_all_reduce,
      NDP_GROUP_TP, "counts"},
     {"counts of the balance loss lack the rows of other ranks of cp", MUTATION_DROPPED, &ndp_op_all_reduce,
@@ -100,6 +102,7 @@ static void try_bugs(const ndp_layout *layout, const char *config, const ndp_rou
     ndp_facts f;
     y.optimizer = NDP_ADAMW, y.reduce_once = false;
     y.router = *router;
+    y.parallel.capacity_factor = 1;
     CHECK_OK(ndp_facts_parse_text(config, "mixture", &f));
     world_init(&w, "mixture", &f, &y, &ndp_device_ref);
     world_plan(&w, NULL, 0);

@@ -16,7 +16,8 @@ static ndp_model mixture(ndp_dtype compute, int64_t rows) {
 
 /* What a world does: `updates` updates, whose gradients and losses it keeps. */
 typedef struct trial {
-    job j; /* model, device, way: sizes, recompute and reshard */
+    job j;           /* model, device, way: sizes, ep, recompute and reshard */
+    double capacity; /* moe.capacity_factor */
     int updates;
     void (*load)(ndp_engine *e, int micro_batch, int64_t global, int update);
     double *grads[UPDATES], loss[UPDATES];
@@ -36,6 +37,7 @@ static ndp_status trial_body(ndp_transport *t, void *arg) {
     ndp_layout layout = layout_of(w);
     NDP_TRY(ndp_mesh_init(&layout, ndp_transport_rank(t), &(ndp_mesh_facts){.kv_heads = ndp_model_kv_heads(o.model)},
                           &o.step.mesh));
+    o.step.parallel.capacity_factor = x->capacity;
     ndp_group data = ndp_mesh_group(&o.step.mesh, NDP_GROUP_DATA);
     o.step.accumulation = SAMPLES_OF_UPDATE / data.count;
     ndp_engine *e;
@@ -143,6 +145,73 @@ static void experts_without_rows_have_no_gradient(void **state) {
     }
 }
 
+/* ---- rounds ---- */
+
+/* A device on which the most rounds that follow a first one are noted. */
+typedef struct rounds_seen {
+    ndp_device device;
+    ndp_kernel kernel;
+    const ndp_kernel *kernels[NDP_OP_COUNT];
+    int64_t later;
+} rounds_seen;
+
+static ndp_status see_rounds(const ndp_op_call *call) {
+    rounds_seen *s = (rounds_seen *)call->exec->device->user;
+    NDP_TRY(ndp_device_ref.kernels[NDP_OP_route_exchange]->run(call));
+    int64_t later = *(const int64_t *)call->out[4].data, have = __atomic_load_n(&s->later, __ATOMIC_RELAXED);
+    while (later > have &&
+           !__atomic_compare_exchange_n(&s->later, &have, later, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+    return NDP_OK;
+}
+
+static void rounds_seen_init(rounds_seen *s) {
+    *s = (rounds_seen){.device = ndp_device_ref, .kernel = *ndp_device_ref.kernels[NDP_OP_route_exchange]};
+    memcpy(s->kernels, ndp_device_ref.kernels, sizeof s->kernels);
+    s->kernel.run = see_rounds;
+    s->kernels[NDP_OP_route_exchange] = &s->kernel;
+    s->device.kernels = s->kernels, s->device.user = s;
+}
+
+static void check_rounds(const way *w, double capacity, const trial *one) {
+    ndp_model m = mixture(NDP_F64, ROWS);
+    rounds_seen seen;
+    rounds_seen_init(&seen);
+    trial x = {.j = {.model = &m, .device = &seen.device, .way = w},
+               .capacity = capacity,
+               .updates = UPDATES,
+               .load = many_one_many};
+    try_out(&x);
+    assert_true(capacity == 0 ? seen.later == 0 : seen.later >= 1);
+    for (int u = 0; u < UPDATES; u++) {
+        assert_true(fabs(x.loss[u] / one->loss[u] - 1) <= exact.loss);
+        assert_true(distance(x.grads[u], one->grads[u], model_elements(&m)) <= exact.gradients);
+    }
+    forget(&x);
+    ndp_model_release(&m);
+}
+
+/* All rows go to two experts, in update 1; what is beyond it comes later. Nothing is dropped, whatever the capacity. */
+static void rows_without_room_come_later(void **state) {
+    (void)state;
+    static const way first = {.size = {1, 1, 1, 1, 1}},
+                     ways[] = {{.size = {1, 2, 1, 1, 1}, .ep = 2},
+                               {.size = {1, 4, 1, 1, 1}, .ep = 4, .recompute = true},
+                               {.size = {1, 1, 1, 1, 4}, .ep = 4, .reshard = true},
+                               {.size = {1, 2, 1, 1, 2}, .ep = 4},
+                               {.size = {1, 1, 2, 2, 1}, .ep = 2, .recompute = true},
+                               {.size = {2, 2, 1, 1, 2}, .ep = 2, .recompute = true}};
+    ndp_model m = mixture(NDP_F64, ROWS);
+    trial one = {
+        .j = {.model = &m, .device = &ndp_device_ref, .way = &first}, .updates = UPDATES, .load = many_one_many};
+    try_out(&one);
+    for (int i = 0; i < NDP_COUNT(ways); i++)
+        for (int k = 0; k < 2; k++)
+            check_rounds(&ways[i], k, &one);
+    forget(&one);
+    ndp_model_release(&m);
+}
+
 /* ---- padding ---- */
 
 enum { LIVE = 11 }; /* of ROWS */
@@ -222,6 +291,7 @@ static void padding_goes_nowhere(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(experts_without_rows_have_no_gradient),
+                                       cmocka_unit_test(rows_without_room_come_later),
                                        cmocka_unit_test(padding_goes_nowhere)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -77,6 +77,22 @@ static ndp_status check_number(const char *what, const char *unit, double is, do
                : NDP_FAIL(NDP_EBUG, "%s of %s is %.17g, must be %.17g", what, unit, is, must);
 }
 
+/* Rounds: none where the program plans none; else each layer has at least one, and the step those of the layer with the
+ * most. */
+static ndp_status check_rounds(ndp_trainer *t, const ndp_metrics *m) {
+    bool planned = ndp_program_has_counts(ndp_engine_program(t->engine));
+    double most = 0;
+    for (int u = 0; u < t->model.n_units; u++) {
+        double rounds = number(m, "rounds", t->model.units[u].name);
+        if (t->model.units[u].mixture == NDP_NONE || (!planned && isnan(rounds)))
+            continue;
+        if (!planned || !(rounds >= 1))
+            return NDP_FAIL(NDP_EBUG, "%g rounds of %s", rounds, t->model.units[u].name);
+        most = fmax(most, rounds);
+    }
+    return check_number("rounds", "all layers", m->rounds, most);
+}
+
 static ndp_status check_mixture(loaded *l, const ndp_metrics *m, const ndp_mixtures *of, const char *unit,
                                 const int64_t counts[MOST_EXPERTS]) {
     double sum = 0, largest = 0, entropy = 0;
@@ -130,6 +146,7 @@ static ndp_status step(loaded *l, ndp_trainer *t, double *logits) {
         NDP_TRY(check_mixture(&of_step, &m, of, t->model.units[u].name, counts));
         NDP_TRY(check_bias(l, t, u - 1, counts));
     }
+    NDP_TRY(t->rank.job.layout.size[NDP_PP] == 1 ? check_rounds(t, &m) : NDP_OK); /* it knows all layers' names */
     NDP_TRY(check_number("max_load", "all layers", m.max_load, of_step.most));
     NDP_TRY(check_number("load_entropy", "all layers", m.load_entropy, of_step.least));
     l->most = fmax(l->most, of_step.most), l->least = fmin(l->least, of_step.least);
