@@ -3,8 +3,8 @@
  * with as many layers and words: SmolLM2-135M's, and the mixture's own with an MLP of the columns of a token's 8
  * experts, whose floor is the same but for the router. 1,024 tokens a step, 2 threads. Prints them with the time of
  * every op, and quotients of the ratios. Then the mixture on two ranks that share its experts (ep 2), over two that
- * share parameters alone, with equally many rows for each expert. The time of cores says more than the wall's on a
- * machine that others use.
+ * share parameters alone, with equally many rows for each expert; and with all rows for the experts of one rank, in two
+ * rounds over one. The time of cores says more than the wall's on a machine that others use.
  *
  * Usage: bench_experts [steps] [fp32|bf16|all] [threads] [optimizer] */
 #include "step.h"
@@ -44,7 +44,7 @@ static job measured(const char *name, const char *config, ndp_dtype type, int st
 }
 
 /* Seconds of a step on two ranks; busy: in time of cores, over the same floor. */
-static job on_two_ranks(ndp_dtype type, int steps, int threads, int optimizer, int ep) {
+static job on_two_ranks(ndp_dtype type, int steps, int threads, int optimizer, int ep, int chosen, double capacity) {
     job j = {.config = shapes[0].config,
              .compute = type,
              .samples = 1,
@@ -55,16 +55,35 @@ static job on_two_ranks(ndp_dtype type, int steps, int threads, int optimizer, i
              .steps = steps,
              .details = true,
              .balanced = true,
+             .chosen = chosen,
+             .capacity = capacity,
              .optimizer = (ndp_optimizer_name)optimizer};
-    printf("%s on 2 ranks, %s\n", shapes[0].name, ep > 1 ? "ep 2" : "dp_shard 2 alone");
+    printf("%s on 2 ranks, %s%s%s\n", shapes[0].name, ep > 1 ? "ep 2" : "dp_shard 2 alone",
+           chosen ? ", all rows for the experts of one rank" : "", chosen && capacity == 0 ? ", in one round" : "");
     measure(&j);
     return j;
 }
 
+/* All rows go to rank 0's experts: twice what a round has at capacity_factor 1, so about half of them later. A row's
+ * products in one round are 3: forward, dx, dw. In a later one they are 5: the forward is made again for the input
+ * gradients; and for those of the weights gate and up are, with dx of down, which together is as much once more. */
+static void compare_rounds(ndp_dtype type, int steps, int threads, int optimizer) {
+    const double made = (0.5 * 3 + 0.5 * 5) / 3;
+    job one = on_two_ranks(type, steps, threads, optimizer, 2, 8, 0),
+        two = on_two_ranks(type, steps, threads, optimizer, 2, 8, 1);
+    printf(
+        "%s: a step with 2 rounds over one with 1: %.2f, in time of cores %.2f; products made, repeats counted: %.2f; "
+        "memory %.2f\n",
+        ndp_dtype_name(type), two.seconds / one.seconds, two.busy / one.busy, made,
+        (double)two.planned / (double)one.planned);
+}
+
 static void compare_ranks(ndp_dtype type, int steps, int threads, int optimizer) {
-    job shard = on_two_ranks(type, steps, threads, optimizer, 1), ep = on_two_ranks(type, steps, threads, optimizer, 2);
+    job shard = on_two_ranks(type, steps, threads, optimizer, 1, 0, 0),
+        ep = on_two_ranks(type, steps, threads, optimizer, 2, 0, 1.5);
     printf("%s: a step with ep 2 over one with dp_shard 2: %.2f, in time of cores %.2f\n", ndp_dtype_name(type),
            ep.seconds / shard.seconds, ep.busy / shard.busy);
+    compare_rounds(type, steps, threads, optimizer);
 }
 
 int main(int argc, char **argv) {

@@ -75,7 +75,9 @@ typedef struct job {
     int threads, steps;
     bool even_heads, details, quiet;
     bool all_gather, whole_rows; /* cp without its ring; tp without sequence parallelism */
-    bool balanced;               /* mixtures are given choices, equally many of each expert */
+    bool balanced;               /* mixtures are given choices, equally many of each expert, */
+    int chosen;                  /* of the first so many; 0: all */
+    double capacity;             /* moe.capacity_factor; 0: full */
     /* results: medians; of rank 0: share of the step in begins and waits; of the communications' time that others'
      * work hid */
     double seconds, ratio, communicating, hidden;
@@ -111,7 +113,7 @@ static void fill(ndp_engine *e, const job *j, const ndp_mixtures *mixtures, int6
     int32_t of_all = j->balanced ? mixtures->n * n * mixtures->choices : 0,
             *choices = malloc(((size_t)of_all + 1) * sizeof *choices);
     for (int32_t i = 0; i < of_all; i++)
-        choices[i] = i % mixtures->experts;
+        choices[i] = i % (j->chosen ? j->chosen : mixtures->experts);
     b.choices = j->balanced ? choices : NULL;
     must(ndp_engine_load(e, 0, &b));
     free(choices);
@@ -184,7 +186,8 @@ static ndp_status body(ndp_transport *t, void *arg) {
                          .transport = t,
                          .step = {.exec = &exec,
                                   .accumulation = 1,
-                                  .parallel = {!j->whole_rows, j->all_gather ? NDP_CP_ALL_GATHER : NDP_CP_RING, true},
+                                  .parallel = {!j->whole_rows, j->all_gather ? NDP_CP_ALL_GATHER : NDP_CP_RING, true,
+                                               .capacity_factor = j->capacity},
                                   .reshard = true,
                                   .optimizer = {.name = j->optimizer,
                                                 .betas = {0.9, 0.95},
