@@ -75,14 +75,17 @@ static ndp_status check_features(struct json_object *config, const char *what, c
 }
 
 /* An activation may be built for one form of MLP and not for the other. */
-static ndp_status read_activation(struct json_object *config, const char *what, const char *key, ndp_facts *f) {
-    const char *word = NULL;
+static ndp_status read_activation(struct json_object *config, const char *what, const ndp_family *family,
+                                  ndp_facts *f) {
+    const char *word = NULL, *key = family->keys->activation;
     char list[200], way_out[220];
     bool gated = f->kinds[0].mlp->gated;
     if (!key)
         return NDP_OK;
     NDP_TRY(ndp_config_not_null(config, what, key));
     NDP_TRY(ndp_json_string(config, what, key, &word));
+    if (word && family->tanh_gelu && strcmp(word, "gelu") == 0)
+        word = "gelu_pytorch_tanh";
     if (!word || ndp_activation_find(word, gated, &f->activation))
         return NDP_OK;
     snprintf(way_out, sizeof way_out, "; supported: %s", ndp_activation_list(gated, list, sizeof list));
@@ -301,8 +304,9 @@ static ndp_status read_epsilon(struct json_object *config, const char *what, con
                                       : NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is %g, expected 1e-15 to 1", what, key, *out);
 }
 
-static ndp_status read_numbers(struct json_object *config, const char *what, const ndp_keys *k, ndp_facts *f) {
-    NDP_TRY(read_activation(config, what, k->activation, f));
+static ndp_status read_numbers(struct json_object *config, const char *what, const ndp_family *family, ndp_facts *f) {
+    const ndp_keys *k = family->keys;
+    NDP_TRY(read_activation(config, what, family, f));
     NDP_TRY(read_window(config, what, k->window, &f->kinds[0].window));
     NDP_TRY(read_epsilon(config, what, k->norm_eps, &f->norm_eps));
     NDP_TRY(ndp_config_not_null(config, what, "initializer_range"));
@@ -351,7 +355,7 @@ static ndp_status parse(struct json_object *config, const char *what, const ndp_
     f->attention_scale = 1 / sqrt(f->head_dim);
     NDP_TRY(ndp_config_ropes(config, what, family, f));
     NDP_TRY(read_tokens(config, what, f));
-    NDP_TRY(read_numbers(config, what, family->keys, f));
+    NDP_TRY(read_numbers(config, what, family, f));
     NDP_TRY(read_biases(config, what, family->keys, f));
     NDP_TRY(read_dropout(config, what, family, f));
     NDP_TRY(family->layers ? family->layers(config, what, f)

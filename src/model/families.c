@@ -152,8 +152,8 @@ static const ndp_keys smollm3_keys = {RMS_KEYS,
                                       .qkv_bias = "attention_bias",
                                       .o_bias = "attention_bias",
                                       .mlp_bias = "mlp_bias"};
-static const ndp_keys gemma_keys = {RMS_KEYS, .activation = "hidden_activation", .window = "sliding_window",
-                                    .qkv_bias = "attention_bias", .o_bias = "attention_bias"};
+static const ndp_keys gemma2_keys = {RMS_KEYS, .activation = "hidden_activation", .window = "sliding_window",
+                                     .qkv_bias = "attention_bias", .o_bias = "attention_bias"};
 static const ndp_keys stablelm_keys = {KEYS_OF_LLAMA, .norm_eps = "layer_norm_eps", .activation = "hidden_act",
                                        .qkv_bias = "use_qkv_bias"};
 static const ndp_keys starcoder2_keys = {KEYS_OF_LLAMA,
@@ -262,7 +262,7 @@ static void gpt2_init(ndp_facts *f) {
 #define QWEN_WINDOWS .size = 4096, .asked = true, .listed = true
 #define QWEN .windows = {QWEN_WINDOWS, .from_key = "max_window_layers", .from = 28}, .kv_heads_needed = true
 #define LAYER_NORM .norm = &ndp_norm_layer, .norm_eps = 1e-5
-#define GEMMA .norm = &ndp_norm_rms_offset, .kv_heads_needed = true, .more = ndp_more_gemma
+#define GEMMA .norm = &ndp_norm_rms_offset, .kv_heads_needed = true
 #define LATENT                                                                                                         \
     .shape = ndp_shape_latent, .reads = {"n_routed_experts", "num_experts",  "num_local_experts",                      \
                                          "q_lora_rank",      "kv_lora_rank", "quantization_config"}
@@ -279,11 +279,13 @@ static const ndp_family families[] = {
     {"olmo2", "Olmo2ForCausalLM", &olmo2_names, &olmo2_keys, .norm_eps = 1e-5, .qk_norm = NDP_QK_NORM_WHOLE},
     {"smollm3", "SmolLM3ForCausalLM", &llama_names, &smollm3_keys, .init = smollm3_init, .kv_heads_needed = true,
      .windows = {.asked = true, .listed = true}, .layers = ndp_layers_smollm3, .reads = {"no_rope_layers"}},
-    {"gemma2", "Gemma2ForCausalLM", &gemma2_names, &gemma_keys, .init = gemma2_init, GEMMA,
+    {"gemma", "GemmaForCausalLM", &llama_names, &olmo2_keys, .init = gemma_init, GEMMA, .tanh_gelu = true,
+     .more = ndp_more_gemma},
+    {"gemma2", "Gemma2ForCausalLM", &gemma2_names, &gemma2_keys, .init = gemma2_init, GEMMA, .more = ndp_more_gemma2,
      .windows = {.size = 4096, .listed = true, .every = 2},
      .reads = {"attn_logit_softcapping", "final_logit_softcapping"}},
-    {"gemma3_text", "Gemma3ForCausalLM", &gemma3_names, &gemma_keys, .init = gemma3_init, GEMMA,
-     .qk_norm = NDP_QK_NORM_HEAD,
+    {"gemma3_text", "Gemma3ForCausalLM", &gemma3_names, &gemma2_keys, .init = gemma3_init, GEMMA,
+     .more = ndp_more_gemma2, .qk_norm = NDP_QK_NORM_HEAD,
      .windows = {.size = 4096, .listed = true, .rope = 1, .every_key = "sliding_window_pattern", .every = 6},
      .reads = {"final_logit_softcapping"}},
     {"stablelm", "StableLmForCausalLM", &llama_names, &stablelm_keys, LAYER_NORM, .rotary = 0.25, .partial = true,

@@ -54,6 +54,7 @@ typedef struct ndp_family {
     double rotary;              /* the part of a head that turns, unless the configuration says; 0: all */
     bool partial;               /* reads partial_rotary_factor */
     bool kv_heads_needed;       /* when missing, they are not as many as the heads */
+    bool tanh_gelu;             /* its word gelu is the tanh form */
     /* Sizes of heads, after all others were read. NULL: head_dim, or hidden / heads. */
     ndp_status (*shape)(struct json_object *config, const char *what, ndp_facts *f);
     /* Fills kinds and kind_of; ropes are read already, f->kinds[0] has the key `window` or its default, and the mixer

@@ -106,10 +106,16 @@ ndp_status ndp_layers_smollm3(struct json_object *config, const char *what, ndp_
 /* ---- keys of single families ---- */
 
 ndp_status ndp_more_gemma(struct json_object *config, const char *what, ndp_facts *f) {
+    (void)config, (void)what;
+    f->embedding_scale = sqrt(f->hidden);
+    return NDP_OK;
+}
+
+ndp_status ndp_more_gemma2(struct json_object *config, const char *what, ndp_facts *f) {
     double scalar = 256;
     NDP_TRY(ndp_config_positive(config, what, "query_pre_attn_scalar", &scalar));
     f->attention_scale = 1 / sqrt(scalar);
-    f->embedding_scale = sqrt(f->hidden);
+    NDP_TRY(ndp_more_gemma(config, what, f));
     if (f->attention_cap > 0)
         NDP_TRY(ndp_config_cap(config, what, "attn_logit_softcapping", &f->attention_cap));
     return ndp_config_cap(config, what, "final_logit_softcapping", &f->logit_cap);

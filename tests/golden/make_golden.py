@@ -83,6 +83,8 @@ FAMILIES = {
     "olmo2": family("olmo2", "Olmo2ForCausalLM", rms_norm_eps=1e-6, rope_theta=1000.0, attention_bias=False),
     "smollm3": family("smollm3", "SmolLM3ForCausalLM", rms_norm_eps=1e-6, rope_theta=1000.0, tie_word_embeddings=True,
                       num_hidden_layers=3, no_rope_layers=[1, 0, 1], use_sliding_window=False),
+    "gemma": family("gemma", "GemmaForCausalLM", rms_norm_eps=1e-6, head_dim=8, num_key_value_heads=1, rope_theta=1000.0,
+                    hidden_act="gelu", tie_word_embeddings=True),
     "gemma2": family("gemma2", "Gemma2ForCausalLM", rms_norm_eps=1e-6, head_dim=8, rope_theta=1000.0,
                      hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=12, sliding_window=6,
                      attn_logit_softcapping=2.0, final_logit_softcapping=1.5, tie_word_embeddings=True),

@@ -20,6 +20,7 @@ FAMILIES = {
     "phi3": SIZES | {"original_max_position_embeddings": 16},
     "olmo2": SIZES,
     "smollm3": SIZES,
+    "gemma": SIZES | {"head_dim": 8},
     "gemma2": SIZES | {"head_dim": 8, "sliding_window": 7, "query_pre_attn_scalar": 8},
     "gemma3_text": SIZES | {"head_dim": 8, "sliding_window": 7, "query_pre_attn_scalar": 8, "sliding_window_pattern": 2},
     "stablelm": SIZES,
@@ -480,6 +481,17 @@ case("gemma2-cap-tiny", "gemma2", {"final_logit_softcapping": 1e-300})
 case("gemma2-cap-huge", "gemma2", {"final_logit_softcapping": 1e300})
 case("gemma2-cap-attention-tiny", "gemma2", {"attn_logit_softcapping": 1e-300})
 case("gemma2-cap-attention-huge", "gemma2", {"attn_logit_softcapping": 1e300})
+case("gemma-gelu", "gemma", {"hidden_act": "gelu"})
+case("gemma-gelu-new", "gemma", {"hidden_act": "gelu_new", "hidden_activation": "silu"})
+case("gemma-silu-bias", "gemma", {"hidden_act": "silu", "attention_bias": True, "tie_word_embeddings": False})
+case("gemma-head-dim-default", "gemma", {"head_dim": DROP, "hidden_size": 16})
+case("gemma-kv-heads-one", "gemma", {"num_key_value_heads": 1, "hidden_size": 30, "rope_theta": 77.0})
+case("gemma-kv-heads-missing", "gemma", {"num_key_value_heads": DROP})
+case("gemma-bidirectional", "gemma", {"use_bidirectional_attention": True})
+case("gemma-yarn", "gemma", {"rope_theta": 100.0, "rope_scaling": yarn()})
+case("gemma-scalar-ignored", "gemma", {"query_pre_attn_scalar": 50, "sliding_window": 5})
+case("gemma-caps", "gemma", {"final_logit_softcapping": 3.0})
+case("gemma-window-types", "gemma", {"sliding_window": 5, "layer_types": ["sliding_attention"] * 3})
 case("gemma2-bidirectional-false", "gemma2", {"use_bidirectional_attention": False})
 case("gemma2-normalizer", "gemma2", {"hidden_size": 28, "num_attention_heads": 7, "num_key_value_heads": 1})
 

@@ -263,6 +263,8 @@ static const struct {
     {FAMILY("qwen2", "\"sliding_window\": 0, \"use_sliding_window\": true, \"max_window_layers\": 4"),
      "\"sliding_window\" is 0: layer 4"},
     {FAMILY("qwen2", "\"max_window_layers\": null"), "\"max_window_layers\" is null"},
+    {FAMILY("gemma", "\"use_bidirectional_attention\": true"), "\"use_bidirectional_attention\": true"},
+    {FAMILY("gemma", "\"final_logit_softcapping\": 30.0"), "final_logit_softcapping"},
     {FAMILY("gemma2", "\"sliding_window\": null"), "layer 0 has sliding_attention, but"},
     {FAMILY("gemma2", "\"attn_logit_softcapping\": 1e-300"), "\"attn_logit_softcapping\" is 1e-300"},
     {FAMILY("gemma2", "\"final_logit_softcapping\": 1e300"), "\"final_logit_softcapping\" is 1e+300"},
@@ -374,7 +376,7 @@ static void other_features_are_refused(void **state) {
 static void kv_heads_are_not_guessed(void **state) {
     (void)state;
     static ndp_facts f;
-    static const char *const families[] = {"mistral", "qwen2",       "qwen3",    "smollm3",
+    static const char *const families[] = {"mistral", "qwen2",       "qwen3",    "smollm3",   "gemma",
                                            "gemma2",  "gemma3_text", "stablelm", "starcoder2"};
     for (int i = 0; i < NDP_COUNT(families); i++) {
         char *text = ndp_format("{\"model_type\": \"%s\", \"num_attention_heads\": 8, " SHAPE "}", families[i]);
@@ -422,6 +424,14 @@ static void windows_are_read(void **state) {
 static void gemmas_are_read(void **state) {
     (void)state;
     static ndp_facts f;
+    CHECK_OK(
+        parse(FAMILY("gemma", "\"hidden_act\": \"gelu\", \"hidden_activation\": null, \"query_pre_attn_scalar\": 9, "
+                              "\"use_bidirectional_attention\": null"),
+              &f));
+    assert_true(f.norm.offset && f.tied && f.activation == NDP_GELU_TANH && f.head_dim == 256 && !f.qkv_bias);
+    assert_true(f.attention_scale == 1 / 16.0 && f.embedding_scale == 8 && f.logit_cap == 0 && f.n_kinds == 1);
+    CHECK_OK(parse(FAMILY("gemma", "\"attention_bias\": true, \"hidden_act\": \"silu\""), &f));
+    assert_true(f.qkv_bias && f.o_bias && f.activation == NDP_SILU && f.kinds[0].window == 0);
     CHECK_OK(parse(FAMILY("gemma2", "\"query_pre_attn_scalar\": 144"), &f));
     assert_true(f.norm.offset && f.tied && f.activation == NDP_GELU_TANH && f.head_dim == 256);
     assert_true(f.attention_cap == 50 && f.logit_cap == 30 && f.attention_scale == 1 / 12.0 && f.embedding_scale == 8);
@@ -540,8 +550,8 @@ static void other_families_are_read(void **state) {
 /* Every family takes every key of dropout, and says the largest; GPT-2's three are 0.1 where they are missing. */
 static void dropout_is_read(void **state) {
     (void)state;
-    static const char *const families[] = {"llama",   "mistral", "qwen2",       "qwen3",    "phi3",      "olmo2",
-                                           "smollm3", "gemma2",  "gemma3_text", "stablelm", "starcoder2"};
+    static const char *const families[] = {"llama",   "mistral", "qwen2",  "qwen3",       "phi3",     "olmo2",
+                                           "smollm3", "gemma",   "gemma2", "gemma3_text", "stablelm", "starcoder2"};
     static const char *const keys[] = {"attn_pdrop",     "resid_pdrop",      "embd_pdrop",       "attention_dropout",
                                        "hidden_dropout", "residual_dropout", "embedding_dropout"};
     static const char shape[] =
@@ -614,6 +624,28 @@ static void published_models(void **state) {
     free(path);
 }
 
+/* The same of models whose config.json is not among those: its sizes, and the number that its files add up to. */
+static void published_sizes(void **state) {
+    (void)state;
+#define SIZES(vocab, hidden, ffn, layers, heads, kv_heads, keys)                                                       \
+    "\"vocab_size\": " #vocab ", \"hidden_size\": " #hidden ", \"intermediate_size\": " #ffn                           \
+    ", \"num_hidden_layers\": " #layers ", \"num_attention_heads\": " #heads ", \"num_key_value_heads\": " #kv_heads   \
+    ", \"max_position_embeddings\": 4096" keys "}"
+    static const struct {
+        const char *model, *config;
+        int64_t parameters;
+    } models[] = {
+        {"gemma-2b", "{\"model_type\": \"gemma\", " SIZES(256000, 2048, 16384, 18, 8, 1, ""), 2506172416},
+    };
+    for (int i = 0; i < NDP_COUNT(models); i++) {
+        static ndp_facts f;
+        CHECK_OK(parse(models[i].config, &f));
+        if (ndp_facts_parameters(&f) != models[i].parameters)
+            fail_msg("%s: %lld parameters, expected %lld", models[i].model, (long long)ndp_facts_parameters(&f),
+                     (long long)models[i].parameters);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(defaults_are_transformers),
                                        cmocka_unit_test(keys_are_read),
@@ -629,6 +661,7 @@ int main(void) {
                                        cmocka_unit_test(both_forms_are_read),
                                        cmocka_unit_test(other_families_are_read),
                                        cmocka_unit_test(dropout_is_read),
+                                       cmocka_unit_test(published_sizes),
                                        cmocka_unit_test(published_models)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

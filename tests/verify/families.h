@@ -39,6 +39,7 @@ static const family_model family_models[] = {
      MODEL("smollm3", "8", "4",
            "\"head_dim\": 6, \"rope_theta\": 100.0, \"attention_bias\": true, \"no_rope_layers\": [1, 0, 1], "
            "\"use_sliding_window\": true, \"sliding_window\": 10")},
+    {"gemma", MODEL("gemma", "8", "1", "\"head_dim\": 6, \"rope_theta\": 100.0, \"attention_bias\": true")},
     {"gemma2", MODEL("gemma2", "8", "4",
                      "\"head_dim\": 6, \"rope_theta\": 100.0, \"query_pre_attn_scalar\": 12, \"sliding_window\": 9, "
                      "\"attn_logit_softcapping\": 0.5, \"final_logit_softcapping\": 1.5")},
