@@ -209,6 +209,8 @@ static ndp_status read_kv_heads(struct json_object *config, const char *what, co
 
 static ndp_status read_head_dim(struct json_object *config, const char *what, const ndp_keys *k, ndp_facts *f) {
     int64_t head_dim = f->head_dim;
+    if (k->head_dim && head_dim) /* null is not the default of a family that has one, in transformers */
+        NDP_TRY(ndp_config_not_null(config, what, k->head_dim));
     if (k->head_dim)
         NDP_TRY(ndp_json_int(config, what, k->head_dim, 1, MAX_WIDTH, &head_dim));
     if (!head_dim && f->hidden % f->heads != 0)

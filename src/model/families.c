@@ -110,6 +110,8 @@ static const ndp_keys llama_keys = {RMS_KEYS, .activation = "hidden_act", .qkv_b
                                     .o_bias = "attention_bias", .mlp_bias = "mlp_bias"};
 static const ndp_keys olmo2_keys = {RMS_KEYS, .activation = "hidden_act", .qkv_bias = "attention_bias",
                                     .o_bias = "attention_bias"};
+static const ndp_keys seed_oss_keys = {RMS_KEYS, .activation = "hidden_act", .qkv_bias = "attention_bias",
+                                       .o_bias = "attention_out_bias", .mlp_bias = "mlp_bias"};
 static const ndp_keys windowed_keys = {RMS_KEYS, .activation = "hidden_act", .window = "sliding_window"};
 static const ndp_keys qwen3_keys = {RMS_KEYS, .activation = "hidden_act", .window = "sliding_window",
                                     .qkv_bias = "attention_bias", .o_bias = "attention_bias"};
@@ -178,6 +180,12 @@ static const ndp_keys gpt2_keys = {.vocab = "vocab_size",
 static void qwen2_init(ndp_facts *f) { f->qkv_bias = true; }
 
 static void qwen3_init(ndp_facts *f) { f->head_dim = 128; }
+
+static void seed_oss_init(ndp_facts *f) {
+    f->qkv_bias = true;
+    f->head_dim = 128;
+    f->dropout = 0.1;
+}
 
 static void olmoe_init(ndp_facts *f) { f->balance_coef = 0.01; }
 
@@ -274,6 +282,8 @@ static const ndp_family families[] = {
      .kv_heads_needed = true},
     {"qwen2", "Qwen2ForCausalLM", &llama_names, &windowed_keys, .init = qwen2_init, QWEN},
     {"qwen3", "Qwen3ForCausalLM", &qwen3_names, &qwen3_keys, .init = qwen3_init, .qk_norm = NDP_QK_NORM_HEAD, QWEN},
+    {"seed_oss", "SeedOssForCausalLM", &llama_names, &seed_oss_keys, .init = seed_oss_init, .kv_heads_needed = true,
+     .dropout = {"attention_dropout", "residual_dropout"}},
     {"phi3", "Phi3ForCausalLM", &phi3_names, &windowed_keys, .norm_eps = 1e-5, .partial = true,
      .reads = {"partial_rotary_factor"}},
     {"olmo2", "Olmo2ForCausalLM", &olmo2_names, &olmo2_keys, .norm_eps = 1e-5, .qk_norm = NDP_QK_NORM_WHOLE},

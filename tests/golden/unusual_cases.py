@@ -17,6 +17,7 @@ FAMILIES = {
     "mistral": SIZES | {"sliding_window": 7},
     "qwen2": SIZES,
     "qwen3": SIZES | {"head_dim": 8},
+    "seed_oss": SIZES | {"head_dim": 8},
     "phi3": SIZES | {"original_max_position_embeddings": 16},
     "olmo2": SIZES,
     "smollm3": SIZES,
@@ -448,6 +449,14 @@ case("bias-gemma2", "gemma2", {"attention_bias": True})
 case("bias-qwen2-ignored", "qwen2", {"attention_bias": False})
 case("bias-mistral-ignored", "mistral", {"attention_bias": True, "mlp_bias": True})
 case("bias-phi3-ignored", "phi3", {"attention_bias": True})
+case("seed-oss-defaults", "seed_oss", {"head_dim": DROP, "hidden_size": 16})
+case("seed-oss-biases", "seed_oss", {"attention_bias": False, "attention_out_bias": True, "mlp_bias": True})
+case("seed-oss-all-biases", "seed_oss", {"attention_out_bias": True, "mlp_bias": True, "tie_word_embeddings": True})
+case("seed-oss-kv-heads-missing", "seed_oss", {"num_key_value_heads": DROP})
+case("seed-oss-kv-heads-null", "seed_oss", {"num_key_value_heads": None, "head_dim": 12})
+case("seed-oss-head-dim-null", "seed_oss", {"head_dim": None})
+case("seed-oss-yarn", "seed_oss", {"rope_theta": 100.0, "rope_scaling": yarn(), "use_sliding_window": False})
+case("seed-oss-pretraining-tp", "seed_oss", {"pretraining_tp": 2})
 case("bias-int", "llama", {"attention_bias": 1})
 case("bias-null", "llama", {"attention_bias": None})
 case("bias-starcoder2-off", "starcoder2", {"use_bias": False})

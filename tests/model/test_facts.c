@@ -255,6 +255,7 @@ static const struct {
     {MORE("\"rope_scaling\": {\"rope_type\": \"longrope\", \"short_factor\": [1, 1, 1, \"1\"]}"), "holds \"1\""},
     {FAMILY("phi3", "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2}"),
      "supported for this family: default, longrope"},
+    {FAMILY("seed_oss", "\"head_dim\": null"), "\"head_dim\" is null"},
     {FAMILY("phi3", "\"partial_rotary_factor\": null"), "\"partial_rotary_factor\" is null"},
     {FAMILY("mistral", "\"sliding_window\": 0"), "\"sliding_window\" is 0: layer 0 would see no key"},
     {FAMILY("mistral", "\"sliding_window\": null, \"layer_types\": [\"full_attention\", \"sliding_attention\", "
@@ -376,8 +377,8 @@ static void other_features_are_refused(void **state) {
 static void kv_heads_are_not_guessed(void **state) {
     (void)state;
     static ndp_facts f;
-    static const char *const families[] = {"mistral", "qwen2",       "qwen3",    "smollm3",   "gemma",
-                                           "gemma2",  "gemma3_text", "stablelm", "starcoder2"};
+    static const char *const families[] = {"mistral", "seed_oss", "qwen2",       "qwen3",    "smollm3",
+                                           "gemma",   "gemma2",   "gemma3_text", "stablelm", "starcoder2"};
     for (int i = 0; i < NDP_COUNT(families); i++) {
         char *text = ndp_format("{\"model_type\": \"%s\", \"num_attention_heads\": 8, " SHAPE "}", families[i]);
         CHECK_FAILS(parse(text, &f), NDP_EFORMAT, "num_key_value_heads");
@@ -525,6 +526,13 @@ static void other_families_are_read(void **state) {
                    &f));
     assert_true(f.ropes[0].dim == 6 && f.ropes[0].long_factor[2] == 5 && f.ropes[0].original_positions == 128);
     assert_true(fabs(f.ropes[0].amplitude - sqrt(1 + log(4) / log(128))) < 1e-15);
+    CHECK_OK(parse(FAMILY("seed_oss", "\"mlp_bias\": false"), &f));
+    assert_true(f.qkv_bias && !f.o_bias && !f.mlp_bias && f.head_dim == 128 && f.dropout == 0.1 && !f.tied);
+    assert_string_equal(f.dropout_lacks, "residual_dropout");
+    CHECK_OK(parse(FAMILY("seed_oss", "\"attention_bias\": false, \"attention_out_bias\": true, \"mlp_bias\": true, "
+                                      "\"attention_dropout\": 0, \"residual_dropout\": 0.05"),
+                   &f));
+    assert_true(!f.qkv_bias && f.o_bias && f.mlp_bias && f.dropout == 0.05 && !f.dropout_lacks);
     CHECK_OK(parse(FAMILY("smollm3", "\"no_rope_layers\": [1, 1, 0, 1, 0]"), &f));
     assert_true(f.n_kinds == 2 && f.kinds[f.kind_of[0]].rope == 0 && f.kinds[f.kind_of[2]].rope == NDP_NO_ROPE);
     assert_true(f.tied && f.ropes[0].theta == 2e6);
@@ -550,8 +558,9 @@ static void other_families_are_read(void **state) {
 /* Every family takes every key of dropout, and says the largest; GPT-2's three are 0.1 where they are missing. */
 static void dropout_is_read(void **state) {
     (void)state;
-    static const char *const families[] = {"llama",   "mistral", "qwen2",  "qwen3",       "phi3",     "olmo2",
-                                           "smollm3", "gemma",   "gemma2", "gemma3_text", "stablelm", "starcoder2"};
+    static const char *const families[] = {"llama",       "mistral",  "qwen2",     "qwen3", "phi3",
+                                           "olmo2",       "seed_oss", "smollm3",   "gemma", "gemma2",
+                                           "gemma3_text", "stablelm", "starcoder2"};
     static const char *const keys[] = {"attn_pdrop",     "resid_pdrop",      "embd_pdrop",       "attention_dropout",
                                        "hidden_dropout", "residual_dropout", "embedding_dropout"};
     static const char shape[] =
@@ -636,6 +645,7 @@ static void published_sizes(void **state) {
         int64_t parameters;
     } models[] = {
         {"gemma-2b", "{\"model_type\": \"gemma\", " SIZES(256000, 2048, 16384, 18, 8, 1, ""), 2506172416},
+        {"Seed-OSS-36B", "{\"model_type\": \"seed_oss\", " SIZES(155136, 5120, 27648, 64, 80, 8, ""), 36151104512},
     };
     for (int i = 0; i < NDP_COUNT(models); i++) {
         static ndp_facts f;

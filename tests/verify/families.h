@@ -30,6 +30,9 @@ static const family_model family_models[] = {
                     "\"head_dim\": 6, \"rope_theta\": 100.0, \"attention_bias\": true, \"use_sliding_window\": true, "
                     "\"sliding_window\": 7, \"layer_types\": [\"sliding_attention\", \"full_attention\", "
                     "\"sliding_attention\"]")},
+    {"seed_oss", MODEL("seed_oss", "8", "2",
+                       "\"head_dim\": 6, \"rope_theta\": 100.0, \"attention_out_bias\": true, "
+                       "\"mlp_bias\": true")},
     {"phi3", MODEL("phi3", "6", "2",
                    "\"partial_rotary_factor\": 0.5, \"rope_theta\": 100.0, \"original_max_position_embeddings\": 16, "
                    "\"sliding_window\": 13, \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1.25], "
