@@ -280,6 +280,8 @@ static const ndp_family families[] = {
     {"llama", "LlamaForCausalLM", &llama_names, &llama_keys, .windows = {0}},
     {"mistral", "MistralForCausalLM", &llama_names, &windowed_keys, .windows = {.size = 4096, .listed = true},
      .kv_heads_needed = true},
+    {"ministral", "MinistralForCausalLM", &llama_names, &windowed_keys, .windows = {.size = 4096, .listed = true},
+     .kv_heads_needed = true},
     {"qwen2", "Qwen2ForCausalLM", &llama_names, &windowed_keys, .init = qwen2_init, QWEN},
     {"qwen3", "Qwen3ForCausalLM", &qwen3_names, &qwen3_keys, .init = qwen3_init, .qk_norm = NDP_QK_NORM_HEAD, QWEN},
     {"seed_oss", "SeedOssForCausalLM", &llama_names, &seed_oss_keys, .init = seed_oss_init, .kv_heads_needed = true,

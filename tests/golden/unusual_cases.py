@@ -15,6 +15,7 @@ SIZES = {"vocab_size": 97, "hidden_size": 32, "num_attention_heads": 4, "num_key
 FAMILIES = {
     "llama": SIZES,
     "mistral": SIZES | {"sliding_window": 7},
+    "ministral": SIZES | {"head_dim": 8, "sliding_window": 7},
     "qwen2": SIZES,
     "qwen3": SIZES | {"head_dim": 8},
     "seed_oss": SIZES | {"head_dim": 8},
@@ -259,6 +260,17 @@ case("gemma3-cache-implementation", G3, {"cache_implementation": "hybrid", "quer
 
 MIX = ["sliding_attention", "full_attention", "sliding_attention"]
 FULL = ["full_attention"] * 3
+case("ministral-all-windows", "ministral")
+case("ministral-mixed", "ministral", {"layer_types": MIX, "num_key_value_heads": 4})
+case("ministral-all-full", "ministral", {"layer_types": FULL, "sliding_window": 5})
+case("ministral-full-without-window", "ministral", {"layer_types": FULL, "sliding_window": None}, allowed=True)
+case("ministral-window-null", "ministral", {"sliding_window": None}, allowed=True)
+case("ministral-window-default", "ministral", {"sliding_window": DROP, "hidden_size": 40})
+case("ministral-types-without-window", "ministral", {"layer_types": MIX, "sliding_window": None})
+case("ministral-types-short", "ministral", {"layer_types": MIX[:2]})
+case("ministral-types-unknown", "ministral", {"layer_types": ["full_attention", "chunked_attention", "full_attention"]})
+case("ministral-head-dim-missing", "ministral", {"head_dim": DROP}, allowed=True)
+case("ministral-yarn", "ministral", {"layer_types": MIX, "rope_theta": 100.0, "rope_scaling": yarn(beta_fast=4.0)})
 case("mistral-window-null", "mistral", {"sliding_window": None})
 case("mistral-window-default", "mistral", {"sliding_window": DROP})
 case("mistral-window-one", "mistral", {"sliding_window": 1})

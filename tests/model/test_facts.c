@@ -100,7 +100,7 @@ static const struct {
     {"[]", NDP_EFORMAT, "not a JSON object"},
     {"{}", NDP_EFORMAT, "\"model_type\""},
     {"{\"model_type\": 3}", NDP_EFORMAT, "model_type"},
-    {"{\"model_type\": \"opt\"}", NDP_ENOTSUP, "model_type 'opt' is not supported; supported: llama, mistral, qwen2"},
+    {"{\"model_type\": \"opt\"}", NDP_ENOTSUP, "model_type 'opt' is not supported; supported: llama, mistral, ministral"},
     {"{\"model_type\": \"phimoe\", \"num_local_experts\": 16}", NDP_ENOTSUP,
      "'phimoe' is a mixture of experts (\"num_local_experts\": 16) with a router of SparseMixer: that is not "
      "supported; supported: llama"},
@@ -377,8 +377,8 @@ static void other_features_are_refused(void **state) {
 static void kv_heads_are_not_guessed(void **state) {
     (void)state;
     static ndp_facts f;
-    static const char *const families[] = {"mistral", "seed_oss", "qwen2",       "qwen3",    "smollm3",
-                                           "gemma",   "gemma2",   "gemma3_text", "stablelm", "starcoder2"};
+    static const char *const families[] = {"mistral", "ministral", "seed_oss",    "qwen2",    "qwen3",     "smollm3",
+                                           "gemma",   "gemma2",    "gemma3_text", "stablelm", "starcoder2"};
     for (int i = 0; i < NDP_COUNT(families); i++) {
         char *text = ndp_format("{\"model_type\": \"%s\", \"num_attention_heads\": 8, " SHAPE "}", families[i]);
         CHECK_FAILS(parse(text, &f), NDP_EFORMAT, "num_key_value_heads");
@@ -400,6 +400,13 @@ static void windows_are_read(void **state) {
                                      "\"full_attention\"]"),
                    &f));
     assert_true(f.n_kinds == 2 && f.kinds[f.kind_of[0]].window == 0 && f.kinds[f.kind_of[1]].window == 9);
+    CHECK_OK(
+        parse(FAMILY("ministral", "\"sliding_window\": 9, \"layer_types\": [\"full_attention\", \"sliding_attention\", "
+                                  "\"full_attention\", \"full_attention\", \"full_attention\"]"),
+              &f));
+    assert_true(f.n_kinds == 2 && f.kinds[f.kind_of[0]].window == 0 && f.kinds[f.kind_of[1]].window == 9);
+    CHECK_OK(parse(FAMILY("ministral", "\"rms_norm_eps\": 1e-5"), &f));
+    assert_true(f.n_kinds == 1 && f.kinds[0].window == 4096 && !f.qkv_bias);
     CHECK_OK(parse(FAMILY("qwen2", "\"sliding_window\": 9, \"max_window_layers\": 2"), &f));
     assert_true(f.n_kinds == 1 && f.kinds[0].window == 0 && f.qkv_bias && !f.o_bias);
     CHECK_OK(
@@ -558,9 +565,9 @@ static void other_families_are_read(void **state) {
 /* Every family takes every key of dropout, and says the largest; GPT-2's three are 0.1 where they are missing. */
 static void dropout_is_read(void **state) {
     (void)state;
-    static const char *const families[] = {"llama",       "mistral",  "qwen2",     "qwen3", "phi3",
-                                           "olmo2",       "seed_oss", "smollm3",   "gemma", "gemma2",
-                                           "gemma3_text", "stablelm", "starcoder2"};
+    static const char *const families[] = {"llama",  "mistral",     "ministral", "qwen2",     "qwen3",
+                                           "phi3",   "olmo2",       "seed_oss",  "smollm3",   "gemma",
+                                           "gemma2", "gemma3_text", "stablelm",  "starcoder2"};
     static const char *const keys[] = {"attn_pdrop",     "resid_pdrop",      "embd_pdrop",       "attention_dropout",
                                        "hidden_dropout", "residual_dropout", "embedding_dropout"};
     static const char shape[] =
@@ -645,6 +652,8 @@ static void published_sizes(void **state) {
         int64_t parameters;
     } models[] = {
         {"gemma-2b", "{\"model_type\": \"gemma\", " SIZES(256000, 2048, 16384, 18, 8, 1, ""), 2506172416},
+        {"Ministral-8B",
+         "{\"model_type\": \"ministral\", \"head_dim\": 128, " SIZES(131072, 4096, 12288, 36, 32, 8, ""), 8019808256},
         {"Seed-OSS-36B", "{\"model_type\": \"seed_oss\", " SIZES(155136, 5120, 27648, 64, 80, 8, ""), 36151104512},
     };
     for (int i = 0; i < NDP_COUNT(models); i++) {

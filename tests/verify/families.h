@@ -23,6 +23,9 @@ static const family_model family_models[] = {
                     "{\"rope_type\": \"yarn\", \"rope_theta\": 100.0, \"factor\": 4.0, "
                     "\"original_max_position_embeddings\": 16}")},
     {"mistral", MODEL("mistral", "8", "4", "\"head_dim\": 6, \"rope_theta\": 100.0, \"sliding_window\": 11")},
+    {"ministral", MODEL("ministral", "8", "2",
+                        "\"head_dim\": 6, \"rope_theta\": 100.0, \"sliding_window\": 9, "
+                        "\"layer_types\": [\"full_attention\", \"sliding_attention\", \"full_attention\"]")},
     {"qwen2", MODEL("qwen2", "6", "2",
                     "\"rope_theta\": 100.0, \"use_sliding_window\": true, \"max_window_layers\": 1, "
                     "\"sliding_window\": 9, \"tie_word_embeddings\": true")},
