@@ -3,8 +3,8 @@
 #include "step/layouts.h"
 #include "step/tiny_models.h"
 
-static const char *const all[] = {"linear"}, *const experts[] = {"experts.gate_up_proj", "experts.down_proj", "q_proj"},
-                         *const modules[] = {"*.experts.*.*", "q_proj"},
+static const char *const all[] = {"linear"}, *const experts[] = {"experts.gate_up_proj", "experts.down_proj", "o_proj"},
+                         *const modules[] = {"*.experts.*.*", "o_proj"},
                          *const some[] = {"q_proj", "v_proj", "down_proj", "c_attn", "qkv_proj"},
                          *const saved[] = {"lm_head", "wte", "embed_tokens", "norm", "ln_1", "input_layernorm"};
 
