@@ -67,6 +67,10 @@ int ndp_unit_linear(ndp_unit_builder *b, const char *name, int x, ndp_param plac
     return adapted ? ndp_unit_adapters(b, name, x, y, place, n, bias) : y;
 }
 
+int ndp_unit_scale(ndp_unit_builder *b, const char *name, int x, double factor) {
+    return factor == 1 ? x : ndp_graph_op1(b->g, &ndp_op_scale, &(ndp_op_attr){.scale = factor}, name, &x, 1);
+}
+
 int ndp_unit_add(ndp_unit_builder *b, const char *name, int x, int y) {
     return ndp_graph_op1(b->g, &ndp_op_add, NULL, name, (int[]){x, y}, 2);
 }
@@ -230,7 +234,9 @@ void ndp_unit_block(ndp_unit_builder *b) {
     int x = ndp_graph_input(b->g, b->m->opts.rows, b->f->hidden);
     int before = ndp_unit_norm(b, NDP_P_INPUT_NORM, NDP_B_INPUT_NORM, x), normed = before;
     int h = ndp_unit_norm(b, NDP_P_ATTENTION_NORM, NDP_NO_PARAM, b->layer.mixer->write(b, before));
+    h = ndp_unit_scale(b, "scaled", h, b->f->residual_scale);
     int s = b->f->parallel ? ndp_unit_add(b, "mid", x, h) : add_norm(b, x, h, &normed);
     int d = ndp_unit_norm(b, NDP_P_MLP_OUT_NORM, NDP_NO_PARAM, b->layer.mlp->write(b, normed));
+    d = ndp_unit_scale(b, "scaled", d, b->f->residual_scale);
     ndp_graph_output(b->g, ndp_unit_add(b, "y", s, d));
 }

@@ -43,6 +43,8 @@ int ndp_unit_norm(ndp_unit_builder *b, ndp_param place, ndp_param bias, int x);
 /* y = x w^T + bias over `n` glued projections from `place` on, with their adapters (adapter.c); `bias`: NDP_NO_PARAM
  * for none. Every product with a weight is written here, but for the head's in training, which the loss computes. */
 int ndp_unit_linear(ndp_unit_builder *b, const char *name, int x, ndp_param place, int n, ndp_param bias);
+/* x times a factor, in place; x itself where that is 1. */
+int ndp_unit_scale(ndp_unit_builder *b, const char *name, int x, double factor);
 int ndp_unit_add(ndp_unit_builder *b, const char *name, int x, int y);
 /* A gated MLP: gate and up from place `gate` on, with the biases from `gate_bias` on, and down. Biases as above. */
 int ndp_unit_gated_mlp(ndp_unit_builder *b, int x, ndp_param gate, ndp_param gate_bias, ndp_param down,

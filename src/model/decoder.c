@@ -25,11 +25,7 @@ static void build_embedding(ndp_unit_builder *b) {
         int where[] = {ndp_unit_data(b, NDP_INPUT_POSITIONS), ndp_unit_param(b, NDP_P_POSITIONS, 1)};
         x = ndp_unit_add(b, "x0", x, ndp_graph_op1(b->g, &ndp_op_embedding, NULL, "positions", where, 2));
     }
-    if (b->f->embedding_scale != 1) {
-        ndp_op_attr attr = {.scale = b->f->embedding_scale};
-        x = ndp_graph_op1(b->g, &ndp_op_scale, &attr, "x0", &x, 1);
-    }
-    ndp_graph_output(b->g, x);
+    ndp_graph_output(b->g, ndp_unit_scale(b, "x0", x, b->f->embedding_scale));
 }
 
 /* Of rows of preference data: what each row's gradient is scaled by, and its part of the sums over pairs (*parts).
@@ -71,6 +67,7 @@ static int build_pairs(ndp_unit_builder *b, int x, int w, int labels, int *parts
 static void build_head(ndp_unit_builder *b) {
     const ndp_facts *f = b->f;
     int n = ndp_unit_norm(b, NDP_P_FINAL_NORM, NDP_B_FINAL_NORM, ndp_graph_input(b->g, b->m->opts.rows, f->hidden));
+    n = ndp_unit_scale(b, "norm", n, f->logit_scale); /* as good as of logits, and less */
     bool train = b->m->opts.mode == NDP_MODEL_TRAIN;
     ndp_op_attr attr = {.vocab = f->vocab, .train = train, .cap = f->logit_cap};
     if (b->m->opts.mode == NDP_MODEL_CACHED) {

@@ -370,6 +370,8 @@ ndp_status ndp_facts_parse(struct json_object *config, const char *what, ndp_fac
         return NDP_FAIL(NDP_EFORMAT, "%s: not a JSON object", what);
     ndp_facts f = {.init_std = 0.02,
                    .embedding_scale = 1,
+                   .residual_scale = 1,
+                   .logit_scale = 1,
                    .routed_scale = 1,
                    .n_ropes = 1,
                    .ropes[0].theta = 1e4,

@@ -92,6 +92,7 @@ typedef struct ndp_facts {
     ndp_qk_norm qk_norm;
     double attention_scale, attention_cap, logit_cap; /* caps: c tanh(x / c); 0: none */
     double embedding_scale;
+    double residual_scale, logit_scale; /* of what attention and MLP add to the residual stream; of logits */
     double dropout;       /* the largest probability that the configuration asks for; dropout is never applied */
     int n_ropes, n_kinds; /* n_ropes 0: positions are learned, a table of max_positions rows */
     ndp_rope ropes[NDP_ROPES];

@@ -71,6 +71,11 @@ static const fact_row facts[] = {
     FACT(embedding_scale, "embedding_scale", FACT_NUMBER),
     SHAPE(n_ropes, "rope_tables", FACT_INT),
 };
+/* Of those with factors other than 1. */
+static const fact_row scale_facts[] = {
+    FACT(residual_scale, "residual_scale", FACT_NUMBER),
+    FACT(logit_scale, "logit_scale", FACT_NUMBER),
+};
 /* Of models with mixture layers; the last one of those with a shared expert. */
 static const fact_row mixture_facts[] = {
     SHAPE(experts, "num_experts", FACT_INT),
@@ -113,7 +118,7 @@ static const fact_row rope_facts[] = {
     ROPE(truncate, "rope_truncate", FACT_BOOL),
     ROPE(original_positions, "rope_original_max_position_embeddings", FACT_INT64),
 };
-_Static_assert(sizeof(ndp_facts) == 8776 && sizeof(ndp_rope) == 2128 && sizeof(ndp_layer_kind) == 24,
+_Static_assert(sizeof(ndp_facts) == 8792 && sizeof(ndp_rope) == 2128 && sizeof(ndp_layer_kind) == 24,
                "the facts of a model have changed: if a new one determines the loss curve, it needs a row above");
 
 static void write_fact(const fact_row *f, const void *of, ndp_str *out) {
@@ -202,6 +207,10 @@ void ndp_decoder_list(const ndp_facts *f, ndp_fact_visitor *visit, void *user) {
         bool positions = facts[i].offset == offsetof(ndp_facts, max_positions) && f->n_ropes == 0;
         write_fact(&facts[i], f, &text);
         give(facts[i].key, facts[i].shape || positions, &text, visit, user);
+    }
+    for (int i = 0; (f->residual_scale != 1 || f->logit_scale != 1) && i < NDP_COUNT(scale_facts); i++) {
+        write_fact(&scale_facts[i], f, &text);
+        give(scale_facts[i].key, scale_facts[i].shape, &text, visit, user);
     }
     for (int i = 0; f->experts > 0 && i < NDP_COUNT(mixture_facts) - (f->shared_ffn == 0); i++) {
         write_fact(&mixture_facts[i], f, &text);

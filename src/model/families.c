@@ -291,6 +291,8 @@ static const ndp_family families[] = {
     {"olmo2", "Olmo2ForCausalLM", &olmo2_names, &olmo2_keys, .norm_eps = 1e-5, .qk_norm = NDP_QK_NORM_WHOLE},
     {"smollm3", "SmolLM3ForCausalLM", &llama_names, &smollm3_keys, .init = smollm3_init, .kv_heads_needed = true,
      .windows = {.asked = true, .listed = true}, .layers = ndp_layers_smollm3, .reads = {"no_rope_layers"}},
+    {"granite", "GraniteForCausalLM", &llama_names, &llama_keys, .more = ndp_more_granite,
+     .reads = {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"}},
     {"gemma", "GemmaForCausalLM", &llama_names, &olmo2_keys, .init = gemma_init, GEMMA, .tanh_gelu = true,
      .more = ndp_more_gemma},
     {"gemma2", "Gemma2ForCausalLM", &gemma2_names, &gemma2_keys, .init = gemma2_init, GEMMA, .more = ndp_more_gemma2,

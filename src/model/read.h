@@ -51,6 +51,7 @@ ndp_status ndp_config_further(struct json_object *config, const char *what, ndp_
 ndp_status ndp_more_gpt_oss(struct json_object *config, const char *what, ndp_facts *f);
 ndp_status ndp_more_gemma(struct json_object *config, const char *what, ndp_facts *f);
 ndp_status ndp_more_gemma2(struct json_object *config, const char *what, ndp_facts *f);
+ndp_status ndp_more_granite(struct json_object *config, const char *what, ndp_facts *f);
 ndp_status ndp_more_stablelm(struct json_object *config, const char *what, ndp_facts *f);
 
 #endif

@@ -121,6 +121,20 @@ ndp_status ndp_more_gemma2(struct json_object *config, const char *what, ndp_fac
     return ndp_config_cap(config, what, "final_logit_softcapping", &f->logit_cap);
 }
 
+ndp_status ndp_more_granite(struct json_object *config, const char *what, ndp_facts *f) {
+    static const char *const keys[] = {"embedding_multiplier", "residual_multiplier", "attention_multiplier",
+                                       "logits_scaling"};
+    double divisor = 1, *const to[] = {&f->embedding_scale, &f->residual_scale, &f->attention_scale, &divisor};
+    f->attention_scale = 1; /* whatever the head's size */
+    for (int i = 0; i < NDP_COUNT(keys); i++) {
+        NDP_TRY(ndp_config_positive(config, what, keys[i], to[i]));
+        if (!(*to[i] >= 1e-6 && *to[i] <= 1e6))
+            return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is %g, expected 1e-6 to 1e6", what, keys[i], *to[i]);
+    }
+    f->logit_scale = 1 / divisor;
+    return NDP_OK;
+}
+
 ndp_status ndp_more_stablelm(struct json_object *config, const char *what, ndp_facts *f) {
     int64_t head_dim = f->head_dim; /* its attention ignores the key, its angles do not */
     NDP_TRY(ndp_json_int(config, what, "head_dim", head_dim, head_dim, &head_dim));

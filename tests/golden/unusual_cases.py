@@ -22,6 +22,7 @@ FAMILIES = {
     "phi3": SIZES | {"original_max_position_embeddings": 16},
     "olmo2": SIZES,
     "smollm3": SIZES,
+    "granite": SIZES,
     "gemma": SIZES | {"head_dim": 8},
     "gemma2": SIZES | {"head_dim": 8, "sliding_window": 7, "query_pre_attn_scalar": 8},
     "gemma3_text": SIZES | {"head_dim": 8, "sliding_window": 7, "query_pre_attn_scalar": 8, "sliding_window_pattern": 2},
@@ -520,6 +521,21 @@ case("gemma2-normalizer", "gemma2", {"hidden_size": 28, "num_attention_heads": 7
 
 case("granite-multipliers", "llama", {"embedding_multiplier": 2.0, "residual_multiplier": 0.5, "logits_scaling": 4.0})
 case("granite-attention-multiplier", "llama", {"attention_multiplier": 0.1})
+case("granite-defaults", "granite")
+case("granite-all", "granite", {"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.0078125,
+                                "logits_scaling": 16.0, "tie_word_embeddings": True})
+case("granite-odd", "granite", {"embedding_multiplier": 0.3, "residual_multiplier": 1.7, "attention_multiplier": 0.9,
+                                "logits_scaling": 0.13, "attention_bias": True, "mlp_bias": True})
+case("granite-integers", "granite", {"embedding_multiplier": 12, "residual_multiplier": 2, "logits_scaling": 3,
+                                     "num_key_value_heads": DROP})
+case("granite-one-alone", "granite", {"residual_multiplier": 0.5, "num_key_value_heads": None})
+case("granite-head-dim", "granite", {"head_dim": 12, "attention_multiplier": 0.2})
+case("granite-negative", "granite", {"residual_multiplier": -0.5})
+case("granite-zero", "granite", {"attention_multiplier": 0.0})
+case("granite-null", "granite", {"embedding_multiplier": None})
+case("granite-huge", "granite", {"logits_scaling": 1e30})
+case("granite-string", "granite", {"logits_scaling": "8"})
+case("granite-yarn", "granite", {"rope_theta": 100.0, "rope_scaling": yarn(), "attention_multiplier": 0.25})
 case("logit-scale", "llama", {"logit_scale": 0.25})
 case("rope-interleaved", "llama", {"rope_interleaved": True})
 case("rope-interleave", "llama", {"rope_interleave": True})

@@ -100,7 +100,8 @@ static const struct {
     {"[]", NDP_EFORMAT, "not a JSON object"},
     {"{}", NDP_EFORMAT, "\"model_type\""},
     {"{\"model_type\": 3}", NDP_EFORMAT, "model_type"},
-    {"{\"model_type\": \"opt\"}", NDP_ENOTSUP, "model_type 'opt' is not supported; supported: llama, mistral, ministral"},
+    {"{\"model_type\": \"opt\"}", NDP_ENOTSUP,
+     "model_type 'opt' is not supported; supported: llama, mistral, ministral"},
     {"{\"model_type\": \"phimoe\", \"num_local_experts\": 16}", NDP_ENOTSUP,
      "'phimoe' is a mixture of experts (\"num_local_experts\": 16) with a router of SparseMixer: that is not "
      "supported; supported: llama"},
@@ -256,6 +257,9 @@ static const struct {
     {FAMILY("phi3", "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2}"),
      "supported for this family: default, longrope"},
     {FAMILY("seed_oss", "\"head_dim\": null"), "\"head_dim\" is null"},
+    {FAMILY("granite", "\"residual_multiplier\": -0.5"), "\"residual_multiplier\" is -0.5, expected a positive number"},
+    {FAMILY("granite", "\"logits_scaling\": 1e30"), "\"logits_scaling\" is 1e+30, expected 1e-6 to 1e6"},
+    {FAMILY("granite", "\"attention_multiplier\": null"), "\"attention_multiplier\" is null"},
     {FAMILY("phi3", "\"partial_rotary_factor\": null"), "\"partial_rotary_factor\" is null"},
     {FAMILY("mistral", "\"sliding_window\": 0"), "\"sliding_window\" is 0: layer 0 would see no key"},
     {FAMILY("mistral", "\"sliding_window\": null, \"layer_types\": [\"full_attention\", \"sliding_attention\", "
@@ -540,6 +544,13 @@ static void other_families_are_read(void **state) {
                                       "\"attention_dropout\": 0, \"residual_dropout\": 0.05"),
                    &f));
     assert_true(!f.qkv_bias && f.o_bias && f.mlp_bias && f.dropout == 0.05 && !f.dropout_lacks);
+    CHECK_OK(parse(FAMILY("granite", "\"mlp_bias\": true"), &f));
+    assert_true(f.attention_scale == 1 && f.embedding_scale == 1 && f.residual_scale == 1 && f.logit_scale == 1);
+    CHECK_OK(parse(FAMILY("granite", "\"embedding_multiplier\": 12, \"residual_multiplier\": 0.22, "
+                                     "\"attention_multiplier\": 0.0078125, \"logits_scaling\": 16.0"),
+                   &f));
+    assert_true(f.attention_scale == 1 / 128.0 && f.embedding_scale == 12 && f.residual_scale == 0.22);
+    assert_true(f.logit_scale == 1 / 16.0 && !f.tied && f.norm_eps == 1e-6);
     CHECK_OK(parse(FAMILY("smollm3", "\"no_rope_layers\": [1, 1, 0, 1, 0]"), &f));
     assert_true(f.n_kinds == 2 && f.kinds[f.kind_of[0]].rope == 0 && f.kinds[f.kind_of[2]].rope == NDP_NO_ROPE);
     assert_true(f.tied && f.ropes[0].theta == 2e6);
@@ -565,9 +576,9 @@ static void other_families_are_read(void **state) {
 /* Every family takes every key of dropout, and says the largest; GPT-2's three are 0.1 where they are missing. */
 static void dropout_is_read(void **state) {
     (void)state;
-    static const char *const families[] = {"llama",  "mistral",     "ministral", "qwen2",     "qwen3",
-                                           "phi3",   "olmo2",       "seed_oss",  "smollm3",   "gemma",
-                                           "gemma2", "gemma3_text", "stablelm",  "starcoder2"};
+    static const char *const families[] = {"llama", "mistral", "ministral",   "qwen2",    "qwen3",
+                                           "phi3",  "olmo2",   "seed_oss",    "smollm3",  "granite",
+                                           "gemma", "gemma2",  "gemma3_text", "stablelm", "starcoder2"};
     static const char *const keys[] = {"attn_pdrop",     "resid_pdrop",      "embd_pdrop",       "attention_dropout",
                                        "hidden_dropout", "residual_dropout", "embedding_dropout"};
     static const char shape[] =
@@ -652,6 +663,9 @@ static void published_sizes(void **state) {
         int64_t parameters;
     } models[] = {
         {"gemma-2b", "{\"model_type\": \"gemma\", " SIZES(256000, 2048, 16384, 18, 8, 1, ""), 2506172416},
+        {"granite-3.1-8b",
+         "{\"model_type\": \"granite\", \"tie_word_embeddings\": true, " SIZES(49155, 4096, 12800, 40, 32, 8, ""),
+         8170848256},
         {"Ministral-8B",
          "{\"model_type\": \"ministral\", \"head_dim\": 128, " SIZES(131072, 4096, 12288, 36, 32, 8, ""), 8019808256},
         {"Seed-OSS-36B", "{\"model_type\": \"seed_oss\", " SIZES(155136, 5120, 27648, 64, 80, 8, ""), 36151104512},

@@ -77,9 +77,9 @@ static inline ndp_layout random_layout(drawing *d) {
 
 /* A model whose heads fit the layout. */
 static inline bool random_model(drawing *d, const ndp_layout *l, ndp_facts *f, ndp_layout_facts *facts) {
-    static const char *const types[] = {"llama",       "mistral", "ministral", "qwen2", "qwen3",
-                                        "olmo2",       "phi3",    "seed_oss",  "gemma", "gemma2",
-                                        "gemma3_text", "smollm3", "starcoder2"};
+    static const char *const types[] = {"llama",  "mistral",     "ministral", "qwen2",     "qwen3",
+                                        "olmo2",  "phi3",        "seed_oss",  "granite",   "gemma",
+                                        "gemma2", "gemma3_text", "smollm3",   "starcoder2"};
     const char *type = types[next(d, NDP_COUNT(types))];
     int lanes = l->size[NDP_SP] * l->size[NDP_TP], heads = lanes * (1 + next(d, 3)), kv_heads = heads;
     for (int k = next(d, 4); k > 0; k--) /* fewer kv heads */

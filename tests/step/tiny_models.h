@@ -17,6 +17,8 @@ static const char *const tiny_families[] = {
     TINY("qwen3", "\"head_dim\": 6, \"sliding_window\": 4, \"use_sliding_window\": true, \"max_window_layers\": 1"),
     TINY("olmo2", "\"head_dim\": 6, \"attention_bias\": true"),
     TINY("phi3", "\"head_dim\": 6, \"partial_rotary_factor\": 0.7, \"sliding_window\": 5"),
+    TINY("granite", "\"head_dim\": 6, \"embedding_multiplier\": 3.0, \"residual_multiplier\": 0.6, "
+                    "\"attention_multiplier\": 0.5, \"logits_scaling\": 0.4"),
     TINY("gemma2", "\"head_dim\": 6, \"sliding_window\": 4, \"attn_logit_softcapping\": 0.5, "
                    "\"final_logit_softcapping\": 2.0"),
     TINY("gemma3_text", "\"head_dim\": 6, \"sliding_window\": 4, \"sliding_window_pattern\": 2"),

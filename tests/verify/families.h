@@ -45,6 +45,10 @@ static const family_model family_models[] = {
      MODEL("smollm3", "8", "4",
            "\"head_dim\": 6, \"rope_theta\": 100.0, \"attention_bias\": true, \"no_rope_layers\": [1, 0, 1], "
            "\"use_sliding_window\": true, \"sliding_window\": 10")},
+    {"granite", MODEL("granite", "8", "4",
+                      "\"head_dim\": 6, \"rope_theta\": 100.0, \"embedding_multiplier\": 3.0, "
+                      "\"residual_multiplier\": 0.6, \"attention_multiplier\": 0.5, \"logits_scaling\": 0.4, "
+                      "\"tie_word_embeddings\": true")},
     {"gemma", MODEL("gemma", "8", "1", "\"head_dim\": 6, \"rope_theta\": 100.0, \"attention_bias\": true")},
     {"gemma2", MODEL("gemma2", "8", "4",
                      "\"head_dim\": 6, \"rope_theta\": 100.0, \"query_pre_attn_scalar\": 12, \"sliding_window\": 9, "
