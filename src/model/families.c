@@ -189,6 +189,11 @@ static void seed_oss_init(ndp_facts *f) {
 
 static void olmoe_init(ndp_facts *f) { f->balance_coef = 0.01; }
 
+static void olmo3_init(ndp_facts *f) {
+    f->n_ropes = 2;
+    f->ropes[0].theta = f->ropes[1].theta = 5e5;
+}
+
 static void smollm3_init(ndp_facts *f) {
     f->tied = true;
     f->ropes[0].theta = 2e6;
@@ -289,6 +294,8 @@ static const ndp_family families[] = {
     {"phi3", "Phi3ForCausalLM", &phi3_names, &windowed_keys, .norm_eps = 1e-5, .partial = true,
      .reads = {"partial_rotary_factor"}},
     {"olmo2", "Olmo2ForCausalLM", &olmo2_names, &olmo2_keys, .norm_eps = 1e-5, .qk_norm = NDP_QK_NORM_WHOLE},
+    {"olmo3", "Olmo3ForCausalLM", &olmo2_names, &qwen3_keys, .norm_eps = 1e-5, .init = olmo3_init,
+     .qk_norm = NDP_QK_NORM_WHOLE, .windows = {.size = 4096, .listed = true, .rope = 1, .every = 4}},
     {"smollm3", "SmolLM3ForCausalLM", &llama_names, &smollm3_keys, .init = smollm3_init, .kv_heads_needed = true,
      .windows = {.asked = true, .listed = true}, .layers = ndp_layers_smollm3, .reads = {"no_rope_layers"}},
     {"granite", "GraniteForCausalLM", &llama_names, &llama_keys, .more = ndp_more_granite,

@@ -196,15 +196,34 @@ static ndp_status read_table(const rope_config *c, ndp_rope *r) {
     return check_table(c, r);
 }
 
-/* Two tables: rope_parameters {full_attention, sliding_attention}, or rope_theta with rope_scaling (of the first) and
- * rope_local_base_freq. */
+/* What transformers reads as something else than it says: without rope_type, `type` is not read; and a rope_theta that
+ * is not the default is that of both tables of olmo3 in some versions, of the first in others. */
+static ndp_status check_two(const rope_config *c, bool is_scaling, const ndp_facts *f) {
+    struct json_object *parameters = c->rope, *local = ndp_config_member(parameters, "sliding_attention");
+    double theta = f->ropes[1].theta;
+    bool olmo3 = strcmp(f->family, "olmo3") == 0;
+    if (is_scaling && ndp_config_member(parameters, "type") && !ndp_config_member(parameters, "rope_type"))
+        return ndp_config_refuse(c->what, "type", ndp_config_member(parameters, "type"),
+                                 " for a model of two tables; name the key rope_type");
+    NDP_TRY(ndp_json_double(c->config, c->what, "rope_theta", &theta));
+    if (olmo3 && theta != f->ropes[1].theta && !ndp_config_member(local, "rope_theta"))
+        return ndp_config_refuse(c->what, "rope_theta", ndp_config_member(c->config, "rope_theta"),
+                                 ": versions of transformers differ in whether layers with a window have it; give each "
+                                 "table in \"rope_parameters\" its own");
+    return NDP_OK;
+}
+
+/* Two tables: rope_parameters {full_attention, sliding_attention}, or rope_theta with rope_scaling (of the first) and,
+ * of gemma3, rope_local_base_freq. */
 static ndp_status read_two(rope_config *c, ndp_facts *f) {
     static const char *const kinds[NDP_ROPES] = {"full_attention", "sliding_attention"};
     struct json_object *parameters = c->rope;
     bool is_scaling = strcmp(c->key, "rope_scaling") == 0, truncate;
     if (is_scaling && !ndp_config_is_neutral(ndp_config_member(c->config, "rope_parameters"), 0))
         return NDP_FAIL(NDP_EFORMAT, "%s: both \"rope_scaling\" and \"rope_parameters\"; leave out one", c->what);
-    NDP_TRY(ndp_config_positive(c->config, c->what, "rope_local_base_freq", &f->ropes[1].theta));
+    NDP_TRY(check_two(c, is_scaling, f));
+    if (strcmp(f->family, "gemma3_text") == 0)
+        NDP_TRY(ndp_config_positive(c->config, c->what, "rope_local_base_freq", &f->ropes[1].theta));
     NDP_TRY(read_truncate(c, parameters, &truncate));
     for (int i = 0; i < NDP_ROPES; i++) {
         struct json_object *own = ndp_config_member(parameters, kinds[i]);

@@ -87,6 +87,11 @@ FAMILIES = {
                    partial_rotary_factor=0.75, original_max_position_embeddings=16, sliding_window=None,
                    rope_scaling={"type": "longrope", "short_factor": [1.0, 1.25, 1.5], "long_factor": [1.0, 2.5, 4.0]}),
     "olmo2": family("olmo2", "Olmo2ForCausalLM", rms_norm_eps=1e-6, rope_theta=1000.0, attention_bias=False),
+    "olmo3": family("olmo3", "Olmo3ForCausalLM", rms_norm_eps=1e-6, intermediate_size=20, num_hidden_layers=4, sliding_window=7,
+                    attention_bias=False, rope_parameters={
+                        "full_attention": {"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "beta_fast": 4.0,
+                                           "beta_slow": 1.0, "original_max_position_embeddings": 16},
+                        "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0}}),
     "smollm3": family("smollm3", "SmolLM3ForCausalLM", rms_norm_eps=1e-6, rope_theta=1000.0, tie_word_embeddings=True,
                       num_hidden_layers=3, no_rope_layers=[1, 0, 1], use_sliding_window=False),
     "granite": family("granite", "GraniteForCausalLM", rms_norm_eps=1e-5, rope_theta=1000.0, hidden_act="silu",

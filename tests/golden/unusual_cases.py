@@ -21,6 +21,7 @@ FAMILIES = {
     "seed_oss": SIZES | {"head_dim": 8},
     "phi3": SIZES | {"original_max_position_embeddings": 16},
     "olmo2": SIZES,
+    "olmo3": SIZES | {"sliding_window": 7},
     "smollm3": SIZES,
     "granite": SIZES,
     "gemma": SIZES | {"head_dim": 8},
@@ -207,6 +208,32 @@ case("gemma3-two-tables", G3, {"rope_parameters": {"full_attention": {"rope_type
                                                    "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}})
 case("gemma3-yarn", G3, {"rope_parameters": {"full_attention": yarn(rope_theta=100.0),
      "sliding_attention": {"rope_type": "default"}}})
+case("gemma3-scaling-old-type", G3, {"rope_scaling": {"type": "linear", "factor": 4.0}})
+case("olmo3-defaults", "olmo3", {"num_hidden_layers": 5})
+case("olmo3-layer-types", "olmo3", {"layer_types": ["full_attention", "sliding_attention", "full_attention"]})
+case("olmo3-yarn", "olmo3", {"num_hidden_layers": 4, "rope_theta": 500000.0, "rope_scaling": yarn(beta_fast=4.0,
+     attention_factor=1.2079441541679836)})
+case("olmo3-yarn-tables", "olmo3", {"num_hidden_layers": 4, "rope_theta": 33.0, "rope_parameters": {
+     "full_attention": yarn(rope_theta=100.0), "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}})
+case("olmo3-window-table", "olmo3", {"rope_parameters": {"sliding_attention": {"rope_type": "linear", "factor": 2.0,
+                                                                              "rope_theta": 50.0}}})
+case("olmo3-full-table", "olmo3", {"num_hidden_layers": 4, "rope_parameters": {"full_attention": {"rope_type": "linear",
+                                                                                                  "factor": 2.0}}})
+case("olmo3-theta", "olmo3", {"rope_theta": 1000.0, "num_hidden_layers": 4})
+case("olmo3-theta-full-table", "olmo3", {"rope_theta": 33.0, "num_hidden_layers": 4, "rope_parameters": {
+     "full_attention": yarn()}})
+case("olmo3-scaling-old-type", "olmo3", {"num_hidden_layers": 4, "rope_scaling": {"type": "linear", "factor": 2.0}})
+case("olmo3-scaling-theta", "olmo3", {"num_hidden_layers": 4, "rope_scaling": {"rope_type": "linear", "factor": 2.0,
+                                                                               "rope_theta": 77.0}})
+case("olmo3-flat-parameters", "olmo3", {"num_hidden_layers": 4, "rope_parameters": {"rope_type": "linear", "factor": 4.0,
+                                                                                   "rope_theta": 100.0}})
+case("olmo3-local-ignored", "olmo3", {"rope_local_base_freq": 50.0, "sliding_window_pattern": 2})
+case("olmo3-all-full", "olmo3", {"layer_types": ["full_attention"] * 3, "sliding_window": None}, allowed=True)
+case("olmo3-window-null", "olmo3", {"sliding_window": None})
+case("olmo3-window-default", "olmo3", {"sliding_window": DROP})
+case("olmo3-bias-kv-missing", "olmo3", {"attention_bias": True, "num_key_value_heads": DROP, "mlp_bias": True})
+case("olmo3-head-dim", "olmo3", {"head_dim": 12, "tie_word_embeddings": True})
+case("olmo3-clip", "olmo3", {"clip_qkv": 8.0})
 case("gemma3-yarn-truncate", G3, {"head_dim": 16, "rope_parameters": {"full_attention": yarn(rope_theta=100.0, truncate=False,
      beta_fast=3.0, beta_slow=0.3),
                                                       "sliding_attention": {"rope_type": "default"}}})

@@ -260,6 +260,9 @@ static const struct {
     {FAMILY("granite", "\"residual_multiplier\": -0.5"), "\"residual_multiplier\" is -0.5, expected a positive number"},
     {FAMILY("granite", "\"logits_scaling\": 1e30"), "\"logits_scaling\" is 1e+30, expected 1e-6 to 1e6"},
     {FAMILY("granite", "\"attention_multiplier\": null"), "\"attention_multiplier\" is null"},
+    {FAMILY("olmo3", "\"rope_theta\": 1e4"), "\"rope_theta\": 1e4 is not supported: versions of transformers differ"},
+    {FAMILY("olmo3", "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}"), "name the key rope_type"},
+    {FAMILY("olmo3", "\"sliding_window\": null"), "layer 0 has sliding_attention, but"},
     {FAMILY("phi3", "\"partial_rotary_factor\": null"), "\"partial_rotary_factor\" is null"},
     {FAMILY("mistral", "\"sliding_window\": 0"), "\"sliding_window\" is 0: layer 0 would see no key"},
     {FAMILY("mistral", "\"sliding_window\": null, \"layer_types\": [\"full_attention\", \"sliding_attention\", "
@@ -558,6 +561,17 @@ static void other_families_are_read(void **state) {
     assert_true(f.kinds[f.kind_of[3]].rope == NDP_NO_ROPE && f.kind_of[4] == f.kind_of[0]);
     CHECK_OK(parse(FAMILY("olmo2", "\"head_dim\": 8"), &f));
     assert_true(f.qk_norm == NDP_QK_NORM_WHOLE && f.norm_eps == 1e-5);
+    CHECK_OK(
+        parse(FAMILY("olmo3", "\"rope_theta\": 500000, \"rope_local_base_freq\": 7, \"rope_scaling\": {\"rope_type\": "
+                              "\"yarn\", \"factor\": 8, \"original_max_position_embeddings\": 64}"),
+              &f));
+    assert_true(f.qk_norm == NDP_QK_NORM_WHOLE && f.norm_eps == 1e-5 && f.n_kinds == 2 && f.n_ropes == 2);
+    assert_true(f.ropes[0].theta == 5e5 && f.ropes[0].scaling == NDP_ROPE_YARN && f.ropes[0].original_positions == 64);
+    assert_true(f.ropes[1].theta == 5e5 && f.ropes[1].scaling == NDP_ROPE_PLAIN);
+    for (int i = 0; i < f.layers; i++) {
+        const ndp_layer_kind *k = &f.kinds[f.kind_of[i]];
+        assert_true(k->rope == (i != 3) && k->window == (i == 3 ? 0 : 4096));
+    }
     CHECK_OK(parse(FAMILY("stablelm", "\"use_qkv_bias\": true, \"layer_norm_eps\": 1e-4"), &f));
     assert_true(f.norm.bias && f.qkv_bias && !f.o_bias && f.ropes[0].dim == 2 && f.norm_eps == 1e-4);
     CHECK_FAILS(parse(FAMILY("stablelm", "\"qk_layernorm\": true"), &f), NDP_ENOTSUP, "qk_layernorm");
@@ -576,9 +590,9 @@ static void other_families_are_read(void **state) {
 /* Every family takes every key of dropout, and says the largest; GPT-2's three are 0.1 where they are missing. */
 static void dropout_is_read(void **state) {
     (void)state;
-    static const char *const families[] = {"llama", "mistral", "ministral",   "qwen2",    "qwen3",
-                                           "phi3",  "olmo2",   "seed_oss",    "smollm3",  "granite",
-                                           "gemma", "gemma2",  "gemma3_text", "stablelm", "starcoder2"};
+    static const char *const families[] = {"llama",  "mistral",     "ministral", "qwen2",     "qwen3",   "phi3",
+                                           "olmo2",  "olmo3",       "seed_oss",  "smollm3",   "granite", "gemma",
+                                           "gemma2", "gemma3_text", "stablelm",  "starcoder2"};
     static const char *const keys[] = {"attn_pdrop",     "resid_pdrop",      "embd_pdrop",       "attention_dropout",
                                        "hidden_dropout", "residual_dropout", "embedding_dropout"};
     static const char shape[] =
@@ -663,6 +677,7 @@ static void published_sizes(void **state) {
         int64_t parameters;
     } models[] = {
         {"gemma-2b", "{\"model_type\": \"gemma\", " SIZES(256000, 2048, 16384, 18, 8, 1, ""), 2506172416},
+        {"Olmo-3-7B", "{\"model_type\": \"olmo3\", " SIZES(100278, 4096, 11008, 32, 32, 32, ""), 7298011136},
         {"granite-3.1-8b",
          "{\"model_type\": \"granite\", \"tie_word_embeddings\": true, " SIZES(49155, 4096, 12800, 40, 32, 8, ""),
          8170848256},

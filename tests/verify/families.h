@@ -41,6 +41,13 @@ static const family_model family_models[] = {
                    "\"sliding_window\": 13, \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1.25], "
                    "\"long_factor\": [2.5]}")},
     {"olmo2", MODEL("olmo2", "8", "4", "\"head_dim\": 6, \"rope_theta\": 100.0")},
+    {"olmo3",
+     MODEL("olmo3", "8", "4",
+           "\"head_dim\": 6, \"sliding_window\": 9, \"layer_types\": [\"sliding_attention\", "
+           "\"full_attention\", \"sliding_attention\"], \"rope_parameters\": {\"full_attention\": {\"rope_type\": "
+           "\"yarn\", "
+           "\"rope_theta\": 100.0, \"factor\": 4.0, \"original_max_position_embeddings\": 16}, \"sliding_attention\": "
+           "{\"rope_type\": \"default\", \"rope_theta\": 50.0}}")},
     {"smollm3",
      MODEL("smollm3", "8", "4",
            "\"head_dim\": 6, \"rope_theta\": 100.0, \"attention_bias\": true, \"no_rope_layers\": [1, 0, 1], "
