@@ -1,6 +1,7 @@
-/* Activations: GELU (arXiv:1606.08415) in its tanh form, gelu(x) = x / 2 (1 + tanh u), u = sqrt(2 / pi) (x + 0.044715
- * x^3); and gates, a = gelu(gate) up or silu(gate) up over the two halves of gu, silu(g) = g / (1 + e^-g). The one of
- * gpt_oss is clipped, and has gate and up in turn, as its stacks of experts have them. */
+/* Activations: GELU (arXiv:1606.08415), x / 2 (1 + erf(x / sqrt(2))), by itself (gelu_erf) and in its tanh form,
+ * gelu(x) = x / 2 (1 + tanh u), u = sqrt(2 / pi) (x + 0.044715 x^3); and gates, a = gelu(gate) up or silu(gate) up over
+ * the two halves of gu, silu(g) = g / (1 + e^-g). The one of gpt_oss is clipped, and has gate and up in turn, as its
+ * stacks of experts have them. */
 #include "ops/flow.h"
 #include "ops/shape.h"
 
@@ -10,30 +11,33 @@ static ndp_status backward_by(ndp_bwd *b, const ndp_op *op) {
 
 /* alone ---------------------------------------------------------------------------------------------------------- */
 
-static ndp_status gelu_backward(ndp_bwd *b) { return backward_by(b, &ndp_op_gelu_bwd); }
+/* `per`, `bwd_per`: operations for each element of a. */
+#define PLAIN(op, per, bwd_per)                                                                                        \
+    static ndp_status op##_backward(ndp_bwd *b) { return backward_by(b, &ndp_op_##op##_bwd); }                         \
+    const ndp_op ndp_op_##op = {                                                                                       \
+        NDP_NAMED(op),                                                                                                 \
+        .n_in = 1,                                                                                                     \
+        .n_out = 1,                                                                                                    \
+        .rows = NDP_ROWS_ALIKE,                                                                                        \
+        .shape = ndp_shape_alike,                                                                                      \
+        .backward = op##_backward,                                                                                     \
+        .flops = per,                                                                                                  \
+        NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tc")}, .out = {NDP_IS(RESULT, 0, "tc")}}),                               \
+    };                                                                                                                 \
+    const ndp_op ndp_op_##op##_bwd = {                                                                                 \
+        NDP_NAMED(op##_bwd),                                                                                           \
+        .n_in = 2,                                                                                                     \
+        .n_out = 1,                                                                                                    \
+        .rows = NDP_ROWS_ALIKE,                                                                                        \
+        .shape = ndp_shape_alike,                                                                                      \
+        .flops = bwd_per,                                                                                              \
+        NDP_FLOWS({.node = &ndp_op_##op,                                                                               \
+                   .in = {NDP_IS(D_RESULT, 0, "tc"), NDP_IS(OPERAND, 0, "tc")},                                        \
+                   .out = {NDP_IS(D_OPERAND, 0, "tc")}}),                                                              \
+    };
 
-const ndp_op ndp_op_gelu = {
-    NDP_NAMED(gelu),
-    .n_in = 1,
-    .n_out = 1,
-    .rows = NDP_ROWS_ALIKE,
-    .shape = ndp_shape_alike,
-    .backward = gelu_backward,
-    .flops = 27,
-    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tc")}, .out = {NDP_IS(RESULT, 0, "tc")}}),
-};
-
-const ndp_op ndp_op_gelu_bwd = {
-    NDP_NAMED(gelu_bwd),
-    .n_in = 2,
-    .n_out = 1,
-    .rows = NDP_ROWS_ALIKE,
-    .shape = ndp_shape_alike,
-    .flops = 36,
-    NDP_FLOWS({.node = &ndp_op_gelu,
-               .in = {NDP_IS(D_RESULT, 0, "tc"), NDP_IS(OPERAND, 0, "tc")},
-               .out = {NDP_IS(D_OPERAND, 0, "tc")}}),
-};
+PLAIN(gelu, 27, 36)
+PLAIN(gelu_erf, 34, 48)
 
 /* as a gate ------------------------------------------------------------------------------------------------------ */
 
@@ -52,7 +56,6 @@ static ndp_status gate_bwd_shape(ndp_op_call *c) {
     return NDP_OK;
 }
 
-/* `per`, `bwd_per`: operations for each element of a. */
 #define GATE(op, per, bwd_per)                                                                                         \
     static ndp_status op##_backward(ndp_bwd *b) { return backward_by(b, &ndp_op_##op##_bwd); }                         \
     const ndp_op ndp_op_##op = {                                                                                       \

@@ -273,6 +273,8 @@ typedef enum ndp_op_kind {
  * gate_rows_dg    (dy [T,C], x [T,C], gate [T,1] wide)         -> dgate [T,1] wide      sigmoid'(gate[t]) dy[t].x[t]
  * gelu            (x [T,F])                                    -> a [T,F]               the tanh form
  * gelu_bwd        (da [T,F], x [T,F])                          -> dx [T,F]
+ * gelu_erf        (x [T,F])                                    -> a [T,F]               the exact form
+ * gelu_erf_bwd    (da [T,F], x [T,F])                          -> dx [T,F]
  * causal_conv     (x [T,C], w [J,C], start~ [T,1])             -> y [T,C]
  *                 each column by its own taps: y[t] = sum of w[j] x[t - j] over j < J with t - j >= start[t]
  * causal_conv_dx  (dy [T,C], w [J,C], start~ [T,1], acc? [T,C]) -> dx [T,C]             dx = acc + d/dx
@@ -480,6 +482,8 @@ typedef enum ndp_op_kind {
     ROWS(gate_rows_dg) \
     ROWS(gelu) \
     ROWS(gelu_bwd) \
+    ROWS(gelu_erf) \
+    ROWS(gelu_erf_bwd) \
     ROWS(causal_conv) \
     ROWS(causal_conv_dx) \
     COLUMNS(causal_conv_dw) \

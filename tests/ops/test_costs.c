@@ -97,6 +97,9 @@ static const cost_case cases[] = {
     COST(geglu, 27 * 12, 4 * (24 + 12), .in = {F(3, 8)}),
     COST(geglu_bwd, 36 * 12, 4 * (12 + 24 + 24), .in = {F(3, 4), F(3, 8)}),
     COST(gelu, 27 * 12, 4 * (12 + 12), .in = {F(3, 4)}),
+    /* The polynomial of erf is 18, its exponential one more, in the backward two. */
+    COST(gelu_erf, 34 * 12, 4 * (12 + 12), .in = {F(3, 4)}),
+    COST(gelu_erf_bwd, 48 * 12, 4 * (12 + 12 + 12), .in = {F(3, 4), F(3, 4)}),
     COST(gelu_bwd, 36 * 12, 4 * (12 + 12 + 12), .in = {F(3, 4), F(3, 4)}),
     /* Three taps on 5 x 4. */
     COST(causal_conv, 120, 4 * (20 + 12 + 5 + 20), .in = {F(5, 4), F(3, 4), I(5, 1)}),
@@ -208,8 +211,7 @@ static const cost_case cases[] = {
     COST(all_reduce, 0, 48, .in = {F(3, 4)}, .attr = {.ranks = 2}),
     COST(all_to_all, 0, 96, .in = {F(6, 4)}, .attr = {.ranks = 2}),
     COST(all_to_all_rows, 0, 5 * 4 * 4, /* the average */
-         .in = {F(6, 4), I(2, 2)},
-         .attr = {.ranks = 2, .go = 6, .come = 9, .mean = 5}),
+         .in = {F(6, 4), I(2, 2)}, .attr = {.ranks = 2, .go = 6, .come = 9, .mean = 5}),
     COST(shift, 0, 48, .in = {F(3, 4)}, .attr = {.ranks = 2}),
     COST(send, 0, 48, .in = {F(3, 4)}, .attr = {.ranks = 2}),
     COST(recv, 0, 48, .in = {F(3, 4)}, .attr = {.ranks = 2}),

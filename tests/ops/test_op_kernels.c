@@ -298,6 +298,10 @@ static void elementwise_kernels(void **state) {
         kernel_case gate_bwd = {&ndp_op_geglu_bwd, .in = {some(t, c, 1), some(t, 2 * c, 2)}};
         kernel_case gelu = {&ndp_op_gelu, .in = {some(t, c, 1)}};
         kernel_case gelu_bwd = {&ndp_op_gelu_bwd, .in = {some(t, c, 1), some(t, c, 2)}};
+        kernel_case exact = {&ndp_op_gelu_erf, .in = {some(t, c, 1)}};
+        kernel_case exact_bwd = {&ndp_op_gelu_erf_bwd, .in = {some(t, c, 1), some(t, c, 2)}};
+        check_kernel(&exact);
+        check_kernel(&exact_bwd);
         ndp_op_attr clip = {.scale = 1.7, .cap = 0.75};
         kernel_case clipped = {&ndp_op_swiglu_clipped, clip, .in = {some(t, 2 * c, 1)}};
         kernel_case clipped_bwd = {&ndp_op_swiglu_clipped_bwd, clip, .in = {some(t, c, 1), some(t, 2 * c, 2)}};
@@ -695,6 +699,30 @@ static void every_kernel_has_run(void **state) {
     }
 }
 
+/* The exact gelu is a polynomial and an exponential near 0, and 0 or x far from it. */
+static void gelu_erf_is_exact_everywhere(void **state) {
+    (void)state;
+    enum { STEPS = 801, ALL = STEPS + 2 };
+    ndp_view x = matrix(NDP_F32, 1, ALL), ones = matrix(NDP_F32, 1, ALL);
+    ndp_view a[NDP_OP_MAX_OUT] = {matrix(NDP_F32, 1, ALL)}, slope[NDP_OP_MAX_OUT] = {matrix(NDP_F32, 1, ALL)};
+    for (int i = 0; i < ALL; i++) {
+        ndp_view_set(&x, 0, i, i < STEPS ? (i - STEPS / 2) / 25.0 : i == STEPS ? 1e30 : -1e30);
+        ndp_view_set(&ones, 0, i, 1);
+    }
+    run_op(&ndp_op_gelu_erf, &(ndp_op_attr){0}, &x, a, tested(), 1);
+    run_op(&ndp_op_gelu_erf_bwd, &(ndp_op_attr){0}, (ndp_view[]){ones, x}, slope, tested(), 1);
+    for (int i = 0; i < ALL; i++) {
+        double v = ndp_view_get(&x, 0, i), below = 0.5 * erfc(-v / sqrt(2));
+        double by = below + v * exp(-v * v / 2) / sqrt(2 * M_PI);
+        assert_true(fabs(ndp_view_get(&a[0], 0, i) - v * below) <= 3e-7 * fabs(v));
+        assert_true(fabs(ndp_view_get(&slope[0], 0, i) - by) <= 1e-6);
+    }
+    free_matrices(&x, 1);
+    free_matrices(&ones, 1);
+    free_matrices(a, 1);
+    free_matrices(slope, 1);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embedding_kernels),
@@ -710,6 +738,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(rope_kernels),
         cmocka_unit_test(latent_keys_kernels),
         cmocka_unit_test(elementwise_kernels),
+        cmocka_unit_test(gelu_erf_is_exact_everywhere),
         cmocka_unit_test(dora_kernels),
         cmocka_unit_test(add_columns_kernel),
         cmocka_unit_test(dropout_kernel),

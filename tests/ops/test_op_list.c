@@ -85,6 +85,7 @@ static void shape_rules_refuse(void **state) {
         {&ndp_op_geglu, {row}},
         {&ndp_op_geglu_bwd, {f, f}},
         {&ndp_op_gelu_bwd, {f, h}},
+        {&ndp_op_gelu_erf_bwd, {f, h}},
         {&ndp_op_swiglu, {row}},
         {&ndp_op_attention_dsink, {f, f, f, row}},
         {&ndp_op_stack_bias, {f, f, ids}},

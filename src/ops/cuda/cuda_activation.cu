@@ -16,35 +16,55 @@ static __device__ __forceinline__ float silu_of(float x, float *slope) {
     return x * s;
 }
 
-struct gelu_each {
+static __device__ __forceinline__ float gelu_erf_of(float x, float *slope) {
+    float below = 0.5f * erfcf(-0.7071067811865475f * x); /* the part of a normal distribution */
+    *slope = below + 0.3989422804014327f * x * expf(-0.5f * x * x);
+    return x * below;
+}
+
+template <bool ERF> static __device__ __forceinline__ float plain_of(float x, float *slope) {
+    return ERF ? gelu_erf_of(x, slope) : gelu_of(x, slope);
+}
+
+template <bool ERF> struct gelu_each {
     ndp_view x, y;
     __device__ void operator()(int64_t r, int64_t c) const {
         ndp_lanes v = ndp_get8(x, r, c);
         float slope;
         for (int k = 0; k < NDP_LANES; k++)
-            v.x[k] = gelu_of(v.x[k], &slope);
+            v.x[k] = plain_of<ERF>(v.x[k], &slope);
         ndp_set8(y, r, c, v);
     }
 };
-static ndp_status run_gelu(const ndp_op_call *c) { return ndp_each8(c, &c->out[0], gelu_each{c->in[0], c->out[0]}); }
+static ndp_status run_gelu(const ndp_op_call *c) {
+    return ndp_each8(c, &c->out[0], gelu_each<false>{c->in[0], c->out[0]});
+}
 NDP_CUDA_KERNEL(gelu)
+static ndp_status run_gelu_erf(const ndp_op_call *c) {
+    return ndp_each8(c, &c->out[0], gelu_each<true>{c->in[0], c->out[0]});
+}
+NDP_CUDA_KERNEL(gelu_erf)
 
-struct gelu_bwd_each {
+template <bool ERF> struct gelu_bwd_each {
     ndp_view dy, x, dx;
     __device__ void operator()(int64_t r, int64_t c) const {
         ndp_lanes d = ndp_get8(dy, r, c), v = ndp_get8(x, r, c);
         for (int k = 0; k < NDP_LANES; k++) {
             float slope;
-            gelu_of(v.x[k], &slope);
+            plain_of<ERF>(v.x[k], &slope);
             d.x[k] *= slope;
         }
         ndp_set8(dx, r, c, d);
     }
 };
 static ndp_status run_gelu_bwd(const ndp_op_call *c) {
-    return ndp_each8(c, &c->out[0], gelu_bwd_each{c->in[0], c->in[1], c->out[0]});
+    return ndp_each8(c, &c->out[0], gelu_bwd_each<false>{c->in[0], c->in[1], c->out[0]});
 }
 NDP_CUDA_KERNEL(gelu_bwd)
+static ndp_status run_gelu_erf_bwd(const ndp_op_call *c) {
+    return ndp_each8(c, &c->out[0], gelu_bwd_each<true>{c->in[0], c->in[1], c->out[0]});
+}
+NDP_CUDA_KERNEL(gelu_erf_bwd)
 
 /* x [T,2N] is gate and up. */
 template <bool GELU> static __device__ __forceinline__ float gate_of(float x, float *slope) {

@@ -25,6 +25,27 @@ static double gelu_bwd(const ndp_op_call *c, int64_t t, int64_t j) {
 
 NDP_REF_EACH(gelu_bwd)
 
+static double ref_gelu_erf(double x, double *slope) {
+    double below = 0.5 * erfc(-x / sqrt(2)); /* the part of a normal distribution */
+    *slope = below + x * exp(-x * x / 2) / sqrt(2 * M_PI);
+    return x * below;
+}
+
+static double gelu_erf(const ndp_op_call *c, int64_t t, int64_t j) {
+    double slope;
+    return ref_gelu_erf(ndp_ref_in(c, 0, t, j), &slope);
+}
+
+NDP_REF_EACH(gelu_erf)
+
+static double gelu_erf_bwd(const ndp_op_call *c, int64_t t, int64_t j) {
+    double slope;
+    ref_gelu_erf(ndp_ref_in(c, 1, t, j), &slope);
+    return ndp_ref_in(c, 0, t, j) * slope;
+}
+
+NDP_REF_EACH(gelu_erf_bwd)
+
 static double geglu(const ndp_op_call *c, int64_t t, int64_t j) {
     double slope;
     return ref_gelu(ndp_ref_in(c, 0, t, j), &slope) * ndp_ref_in(c, 0, t, c->out[0].cols + j);
