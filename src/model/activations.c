@@ -8,6 +8,7 @@ const ndp_activation_row ndp_activations[NDP_ACTIVATIONS] = {
     [NDP_SILU] = {"silu", {"silu", "swish"}, &ndp_op_swiglu, NULL},
     [NDP_GELU_TANH] = {"gelu_tanh", {"gelu_pytorch_tanh", "gelu_new", "gelu_fast"}, &ndp_op_geglu, &ndp_op_gelu},
     [NDP_SILU_CLIPPED] = {"silu_clipped", {0}, &ndp_op_swiglu_clipped, NULL}, /* of a family, not of a key */
+    [NDP_GELU_ERF] = {"gelu", {"gelu", "gelu_python"}, NULL, &ndp_op_gelu_erf},
 };
 
 const ndp_op *ndp_activation_op(ndp_activation a, bool gated) {

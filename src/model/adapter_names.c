@@ -258,11 +258,28 @@ static ndp_status check_stacks(const ndp_model *m) {
     return NDP_OK;
 }
 
+/* PEFT would not find a head that is saved by the name that files have for it. */
+static ndp_status check_head(const ndp_adapter *a, const ndp_facts *f) {
+    char tokens[NDP_TENSOR_NAME], head[NDP_TENSOR_NAME];
+    if (!f || !f->names->other_head)
+        return NDP_OK;
+    ndp_facts_tied_names(f, tokens, head);
+    for (int i = 0; i < a->n_save; i++)
+        if (ndp_module_is_named(f->tied ? tokens : head, a->save[i], f))
+            return NDP_FAIL(
+                NDP_ENOTSUP,
+                "adapter.modules_to_save: %.100s is the head of a %s, which is %.*s in files and lm_head in "
+                "PEFT: no adapter has it; leave it out",
+                a->save[i], f->family, (int)module_length(head), head);
+    return NDP_OK;
+}
+
 ndp_status ndp_adapter_check(const ndp_model *m, const ndp_facts *f) {
     const ndp_adapter *a = &m->opts.adapter;
     if (a->r == 0)
         return NDP_OK;
     NDP_TRY(check_stacks(m));
+    NDP_TRY(check_head(a, f));
     NDP_TRY(check_names(m, f, "adapter.targets", a->targets, a->n_targets, true));
     NDP_TRY(check_names(m, f, "adapter.modules_to_save", a->save, a->n_save, false));
     NDP_CHECK(a->n_targets + a->n_save > 0,

@@ -235,6 +235,8 @@ void ndp_unit_block(ndp_unit_builder *b) {
     int before = ndp_unit_norm(b, NDP_P_INPUT_NORM, NDP_B_INPUT_NORM, x), normed = before;
     int h = ndp_unit_norm(b, NDP_P_ATTENTION_NORM, NDP_NO_PARAM, b->layer.mixer->write(b, before));
     h = ndp_unit_scale(b, "scaled", h, b->f->residual_scale);
+    if (b->f->parallel && b->f->two_norms)
+        normed = ndp_unit_norm(b, NDP_P_MLP_NORM, NDP_B_MLP_NORM, x);
     int s = b->f->parallel ? ndp_unit_add(b, "mid", x, h) : add_norm(b, x, h, &normed);
     int d = ndp_unit_norm(b, NDP_P_MLP_OUT_NORM, NDP_NO_PARAM, b->layer.mlp->write(b, normed));
     d = ndp_unit_scale(b, "scaled", d, b->f->residual_scale);

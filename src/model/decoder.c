@@ -232,7 +232,9 @@ static void describe(const void *facts, ndp_model_spec *out) {
     int ffn = f->ffn > f->expert_ffn ? f->ffn : f->expert_ffn;
     int64_t pairs =
         f->names->expert_pairs ? 2 * (int64_t)f->expert_ffn * f->experts : 0; /* all experts are one tensor */
-    int64_t widest = f->vocab > 2 * ffn ? f->vocab : 2 * ffn;                 /* gate and up may be one tensor */
+    int64_t widest = f->vocab > 2 * ffn ? f->vocab : 2 * ffn; /* gate and up may be one tensor, and q, k and v */
+    int64_t qkv = (f->heads + 2 * (int64_t)f->kv_heads) * f->head_dim;
+    widest = widest > qkv ? widest : qkv;
     widest = widest > pairs ? widest : pairs;
     memcpy(out->type, f->family, sizeof out->type);
     out->vocab = f->vocab;

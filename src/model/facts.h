@@ -56,7 +56,7 @@ typedef struct ndp_layer_kind {
 } ndp_layer_kind;
 
 /* Rows of ndp_activations (activations.h). */
-typedef enum ndp_activation { NDP_SILU, NDP_GELU_TANH, NDP_SILU_CLIPPED, NDP_ACTIVATIONS } ndp_activation;
+typedef enum ndp_activation { NDP_SILU, NDP_GELU_TANH, NDP_SILU_CLIPPED, NDP_GELU_ERF, NDP_ACTIVATIONS } ndp_activation;
 /* Norms of queries and keys: of each head by itself, or of all heads' columns together. */
 typedef enum ndp_qk_norm { NDP_QK_NORM_NONE, NDP_QK_NORM_HEAD, NDP_QK_NORM_WHOLE } ndp_qk_norm;
 
@@ -86,7 +86,8 @@ typedef struct ndp_facts {
     bool depth_init; /* products that end in the residual stream begin smaller: init_std / sqrt(2 layers) */
     bool tied, qkv_bias, o_bias, mlp_bias;
     ndp_norm norm;
-    bool parallel;   /* attention and MLP both read the input norm */
+    bool parallel;   /* attention and MLP both read the input norm, */
+    bool two_norms;  /* or, where this is true too, each a norm of its own of the same input */
     bool transposed; /* files hold the matrices of blocks as [inputs, outputs] */
     ndp_activation activation;
     ndp_qk_norm qk_norm;

@@ -1,4 +1,4 @@
-/* The families, by their model_type. Source: the configuration_* and modeling_* files of transformers 5.23. */
+/* The families, by their model_type. Source: the configuration_* and modeling_* files of transformers 5.23 and 5.24. */
 #include "model/families.h"
 
 #include "model/block.h"
@@ -99,6 +99,23 @@ static const ndp_names gpt2_names = {.base = "transformer.",
                                      .down = "mlp.c_proj",
                                      .unread = {"attn.bias", "attn.masked_bias"}}; /* the mask, in older files */
 
+static const ndp_names gpt_neox_names = {
+    .base = "gpt_neox.",
+    .tokens = "gpt_neox.embed_in",
+    .layers = "gpt_neox.layers",
+    .final_norm = "gpt_neox.final_layer_norm",
+    .head = "embed_out",
+    .other_head = true,
+    NORMS_BEFORE,
+    .q = "attention.query_key_value",
+    .k = "attention.query_key_value",
+    .v = "attention.query_key_value",
+    .in_turn = true,
+    .o = "attention.dense",
+    .up = "mlp.dense_h_to_4h",
+    .down = "mlp.dense_4h_to_h",
+    .unread = {"attention.bias", "attention.masked_bias", "attention.rotary_emb.inv_freq"}}; /* in older files */
+
 /* ---- keys ---- */
 
 #define KEYS_OF_LLAMA                                                                                                  \
@@ -166,6 +183,18 @@ static const ndp_keys starcoder2_keys = {KEYS_OF_LLAMA,
                                          .qkv_bias = "use_bias",
                                          .o_bias = "use_bias",
                                          .mlp_bias = "use_bias"};
+static const ndp_keys gpt_neox_keys = {.vocab = "vocab_size",
+                                       .layers = "num_hidden_layers",
+                                       .hidden = "hidden_size",
+                                       .heads = "num_attention_heads",
+                                       .ffn = "intermediate_size",
+                                       .positions = "max_position_embeddings",
+                                       .norm_eps = "layer_norm_eps",
+                                       .activation = "hidden_act",
+                                       .qkv_bias = "attention_bias",
+                                       .o_bias = "attention_bias",
+                                       .theta = "rotary_emb_base",
+                                       .rotary = "rotary_pct"};
 static const ndp_keys gpt2_keys = {.vocab = "vocab_size",
                                    .layers = "n_layer",
                                    .hidden = "n_embd",
@@ -262,6 +291,12 @@ static void starcoder2_init(ndp_facts *f) {
     f->init_std = 0.018042;
 }
 
+static void gpt_neox_init(ndp_facts *f) {
+    f->qkv_bias = f->o_bias = f->mlp_bias = f->parallel = f->two_norms = true;
+    f->kinds[0].mlp = &ndp_mlp_plain;
+    f->activation = NDP_GELU_ERF;
+}
+
 static void gpt2_init(ndp_facts *f) {
     starcoder2_init(f);
     f->transposed = f->depth_init = true;
@@ -311,6 +346,8 @@ static const ndp_family families[] = {
      .reads = {"final_logit_softcapping"}},
     {"stablelm", "StableLmForCausalLM", &llama_names, &stablelm_keys, LAYER_NORM, .rotary = 0.25, .partial = true,
      .kv_heads_needed = true, .more = ndp_more_stablelm, .reads = {"partial_rotary_factor", "use_parallel_residual"}},
+    {"gpt_neox", "GPTNeoXForCausalLM", &gpt_neox_names, &gpt_neox_keys, LAYER_NORM, .init = gpt_neox_init,
+     .rotary = 0.25, .partial = true, .more = ndp_more_stablelm, .reads = {"use_parallel_residual"}},
     {"starcoder2", "Starcoder2ForCausalLM", &starcoder2_names, &starcoder2_keys, LAYER_NORM, .init = starcoder2_init,
      .kv_heads_needed = true},
     {"mixtral", "MixtralForCausalLM", &mixtral_names, &mixtral_keys, .norm_eps = 1e-5, .init = mixtral_init,

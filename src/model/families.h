@@ -17,7 +17,9 @@ typedef struct ndp_names {
     const char *router_bias;                           /* the whole name: by what a router chooses besides scores */
     const char *shared_gate, *shared_up, *shared_down; /* of the expert that all rows go to; */
     const char *shared_pass;                           /* how much of what it makes passes: a row */
-    const char *unread[2];                             /* tensors of blocks that hold no parameters */
+    const char *unread[3];                             /* tensors of blocks that hold no parameters */
+    bool other_head;                                   /* transformers calls the head's module lm_head, files do not */
+    bool in_turn; /* parts of one tensor take turns, head by head: as many kv heads as heads */
 } ndp_names;
 
 /* Keys of config.json; NULL: the family has no such key. */
@@ -28,6 +30,7 @@ typedef struct ndp_keys {
     const char *experts, *expert_ffn, *shared_ffn; /* expert_ffn NULL: `ffn` */
     const char *shared_experts, *dense_layers;     /* shared ones as wide as others; how many layers have an MLP */
     const char *layer_mlps;                        /* of each layer: "dense" or "sparse" */
+    const char *theta, *rotary;                    /* NULL: rope_theta, partial_rotary_factor */
 } ndp_keys;
 
 /* Which layers of a family have its window, counted from 0; {0}: all. */

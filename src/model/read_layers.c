@@ -135,6 +135,7 @@ ndp_status ndp_more_granite(struct json_object *config, const char *what, ndp_fa
     return NDP_OK;
 }
 
+/* Of gpt_neox too. */
 ndp_status ndp_more_stablelm(struct json_object *config, const char *what, ndp_facts *f) {
     int64_t head_dim = f->head_dim; /* its attention ignores the key, its angles do not */
     NDP_TRY(ndp_json_int(config, what, "head_dim", head_dim, head_dim, &head_dim));

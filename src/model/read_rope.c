@@ -155,9 +155,10 @@ static ndp_status read_scaling(const rope_config *c, ndp_rope *r) {
 /* The columns of a head that turn. */
 static ndp_status read_dim(const rope_config *c, ndp_rope *r) {
     static const char key[] = "partial_rotary_factor";
+    const char *own = c->family->keys->rotary;
     double part = c->family->rotary > 0 ? c->family->rotary : 1;
     if (c->family->partial)
-        NDP_TRY(ndp_config_positive(c->config, c->what, key, &part));
+        NDP_TRY(ndp_config_positive(c->config, c->what, own ? own : key, &part));
     else if (!ndp_config_is_neutral(ndp_config_member(c->rope, key), 1))
         return ndp_config_refuse(c->what, key, ndp_config_member(c->rope, key), "");
     NDP_TRY(ndp_config_positive(c->rope, c->what, key, &part));
@@ -242,7 +243,8 @@ ndp_status ndp_config_ropes(struct json_object *config, const char *what, const 
     bool is_scaling = !ndp_config_is_neutral(ndp_config_member(config, "rope_scaling"), 0);
     const char *key = is_scaling ? "rope_scaling" : "rope_parameters";
     rope_config c = {config, ndp_config_member(config, key), what, key, family, f};
-    NDP_TRY(ndp_config_positive(config, what, "rope_theta", &f->ropes[0].theta));
+    const char *theta = family->keys->theta;
+    NDP_TRY(ndp_config_positive(config, what, theta ? theta : "rope_theta", &f->ropes[0].theta));
     if (c.rope && !json_object_is_type(c.rope, json_type_object))
         return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is not an object", what, key);
     if (f->n_ropes == NDP_ROPES)

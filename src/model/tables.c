@@ -39,13 +39,13 @@ typedef enum length {
 /* What it takes for a tensor to be there; from NORM_BIAS on those of biases. */
 typedef enum when {
     ALWAYS,
-    SERIAL,
+    MLP_NORM, /* of its own */
     UNTIED,
     QK_NORM,
     Q_DIRECT,
     Q_RANKED,
     NORM_BIAS,
-    SERIAL_NORM_BIAS,
+    MLP_NORM_BIAS,
     QKV_BIAS,
     O_BIAS,
     MLP_BIAS,
@@ -110,8 +110,8 @@ static const rule rules[] = {
     {NDP_P_O, ANY_MIXER, OWN, NAME(o), HIDDEN, O_COLUMNS, false, ALWAYS},
     {NDP_B_O, ANY_MIXER, OWN, NAME(o), ONE, HIDDEN, false, O_BIAS},
     {NDP_P_ATTENTION_NORM, NDP_PART_LAYER, OWN, NAME(attention_norm), ONE, HIDDEN, false, ALWAYS},
-    {NDP_P_MLP_NORM, NDP_PART_LAYER, OWN, NAME(mlp_norm), ONE, HIDDEN, false, SERIAL},
-    {NDP_B_MLP_NORM, NDP_PART_LAYER, OWN, NAME(mlp_norm), ONE, HIDDEN, false, SERIAL_NORM_BIAS},
+    {NDP_P_MLP_NORM, NDP_PART_LAYER, OWN, NAME(mlp_norm), ONE, HIDDEN, false, MLP_NORM},
+    {NDP_B_MLP_NORM, NDP_PART_LAYER, OWN, NAME(mlp_norm), ONE, HIDDEN, false, MLP_NORM_BIAS},
     {NDP_P_GATE, NDP_PART_GATED_MLP, OWN, NAME(gate), FFN, HIDDEN, false, ALWAYS},
     {NDP_P_UP, ANY_MLP, OWN, NAME(up), FFN, HIDDEN, true, ALWAYS},
     {NDP_B_GATE, NDP_PART_GATED_MLP, OWN, NAME(gate), ONE, FFN, false, MLP_BIAS},
@@ -142,14 +142,14 @@ static const char *name_of(const ndp_facts *f, const rule *r) {
 
 static bool is_there(const ndp_facts *f, const rule *r) {
     const bool is[] = {[ALWAYS] = true,
-                       [SERIAL] = !f->parallel,
+                       [MLP_NORM] = !f->parallel || f->two_norms,
                        [UNTIED] = !f->tied,
                        [QK_NORM] = f->qk_norm != NDP_QK_NORM_NONE,
                        [Q_DIRECT] = f->q_rank == 0,
                        [Q_RANKED] = f->q_rank > 0,
                        [Q_RANKED_BIAS] = f->q_rank > 0 && f->qkv_bias,
                        [NORM_BIAS] = f->norm.bias,
-                       [SERIAL_NORM_BIAS] = f->norm.bias && !f->parallel,
+                       [MLP_NORM_BIAS] = f->norm.bias && (!f->parallel || f->two_norms),
                        [QKV_BIAS] = f->qkv_bias,
                        [O_BIAS] = f->o_bias,
                        [MLP_BIAS] = f->mlp_bias,
@@ -232,22 +232,25 @@ static ndp_segment segment_of(const ndp_facts *f, const rule *r, const char *nam
     return s;
 }
 
-/* Segments of one name that stand together are parts of one tensor, in this order. */
-static void fuse(ndp_segment *items, int n) {
+/* Segments of one name that stand together are parts of one tensor, in this order, whole or `in_turn`. */
+static void fuse(ndp_segment *items, int n, bool in_turn) {
     int axis = items[0].ndim == 2 ? 0 : 1;
-    int64_t whole = 0, base = 0;
+    int64_t whole = 0, base = 0, grain = items[0].grain[axis];
     for (int i = 0; i < n; i++)
         whole += items[i].part[axis];
-    for (int i = 0; i < n; base += items[i++].part[axis])
-        ndp_segment_fuse(&items[i], axis, base, whole);
+    for (int i = 0; i < n; base += in_turn ? grain : items[i].part[axis], i++)
+        if (in_turn)
+            ndp_segment_fuse_in_turn(&items[i], axis, base, n * grain, whole);
+        else
+            ndp_segment_fuse(&items[i], axis, base, whole);
 }
 
-static void fuse_all(ndp_segments *s) {
+static void fuse_all(const ndp_facts *f, ndp_segments *s) {
     for (int i = 0, end; i < s->n; i = end) {
         for (end = i + 1; end < s->n && strcmp(s->items[i].name, s->items[end].name) == 0;)
             end++;
         if (end - i > 1)
-            fuse(&s->items[i], end - i);
+            fuse(&s->items[i], end - i, f->names->in_turn);
     }
     for (int i = 0; i < s->n; i++) /* by the size that the whole tensor has */
         s->items[i].coded &= ndp_segment_tensor_elements(&s->items[i]) >= NDP_LEAST_CODED;
@@ -371,7 +374,7 @@ static ndp_status make_unit(const ndp_facts *f, ndp_model *m, int i, ndp_unit_pl
     out->made[kind] = true;
     for (int s = 0; s < SLOTS; s++)
         if (u->buffers[s] != NDP_NONE) {
-            fuse_all(&m->buffers[u->buffers[s]].segments);
+            fuse_all(f, &m->buffers[u->buffers[s]].segments);
             ndp_segments_layout(&m->buffers[u->buffers[s]].segments);
         }
     return NDP_OK;

@@ -240,7 +240,7 @@ bool ndp_segments_same(const ndp_segment *a, const ndp_segment *b, unsigned what
     return same && (!(what & NDP_SAME_TENSOR) ||
                     (strcmp(a->name, b->name) == 0 && a->stack_whole == b->stack_whole && a->ndim == b->ndim &&
                      a->named_by == b->named_by && a->transposed == b->transposed && a->projection == b->projection &&
-                     a->coded == b->coded && a->glued == b->glued));
+                     a->coded == b->coded && a->glued == b->glued && a->apart == b->apart));
 }
 
 ndp_share ndp_segment_share(const ndp_segment *s, ndp_dim_key tensor, int64_t row, int64_t rows, int64_t col,

@@ -42,7 +42,7 @@ static void name_parameter(const ndp_engine *e, const ndp_instr *in, const ndp_v
     char room[NDP_SEGMENT_NAME];
     for (; s < last && row >= ndp_segment_matrices(s) * s->rows; s++) /* glued ones are one below the other */
         row -= ndp_segment_matrices(s) * s->rows;
-    int64_t member = row / s->rows, at[] = {s->first[0] + row % s->rows, s->first[1] + column};
+    int64_t member = row / s->rows, at[] = {ndp_segment_at(s, 0, row % s->rows), ndp_segment_at(s, 1, column)};
     const char *name = ndp_segment_tensor_name(s, ndp_segment_is_stack(s) ? member : 0, room);
     if (s->ndim == 1)
         snprintf(out, size, "%s[%lld]", name, (long long)at[1]);

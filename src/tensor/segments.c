@@ -31,6 +31,28 @@ void ndp_segment_fuse(ndp_segment *s, int axis, int64_t base, int64_t whole) {
     s->whole[axis] = whole;
 }
 
+void ndp_segment_fuse_in_turn(ndp_segment *s, int axis, int64_t base, int64_t apart, int64_t whole) {
+    ndp_segment_fuse(s, axis, base, whole);
+    s->apart = apart;
+}
+
+/* Whether parts take turns along that axis. */
+static bool in_turn(const ndp_segment *s, int axis) { return s->apart > 0 && axis == (s->ndim == 1); }
+
+int64_t ndp_segment_at(const ndp_segment *s, int axis, int64_t i) {
+    int64_t in_part = s->first[axis] - s->base[axis] + i, grain = s->grain[axis];
+    return in_turn(s, axis) ? s->base[axis] + in_part / grain * s->apart + in_part % grain : s->first[axis] + i;
+}
+
+int64_t ndp_segment_find(const ndp_segment *s, int axis, int64_t at) {
+    int64_t behind = at - s->base[axis], grain = s->grain[axis];
+    if (!in_turn(s, axis))
+        return at - s->first[axis];
+    if (behind < 0 || behind % s->apart >= grain)
+        return -1;
+    return behind / s->apart * grain + behind % s->apart - (s->first[axis] - s->base[axis]);
+}
+
 void ndp_segment_cut(ndp_segment *s, int axis, int64_t first, int64_t count, int64_t most) {
     s->first[axis] = s->base[axis] + first;
     *(axis == 0 ? &s->rows : &s->cols) = count;
@@ -203,15 +225,23 @@ bool ndp_segments_piece(const ndp_segments *s, int shards, int index, int *curso
 
 /* ---- runs ---- */
 
+/* How many rows (axis 0) or columns from number `i` on follow each other in files too, of `n`. */
+static int64_t together(const ndp_segment *s, int axis, int64_t i, int64_t n) {
+    return in_turn(s, axis) ? smaller(n, s->grain[axis] - (s->first[axis] - s->base[axis] + i) % s->grain[axis]) : n;
+}
+
 /* Elements [begin, end) of a matrix, after `skip` of them, row by row: in files, a row may extend beyond the segment.
  */
 static ndp_run run_of_rows(const ndp_segment *s, int64_t begin, int64_t end, int64_t skip) {
     int64_t at = begin + skip, row = at / s->cols, col = at % s->cols;
     bool rows_whole = s->cols == s->whole[1];
+    int64_t count = together(s, 1, col, s->cols - col);
+    if (rows_whole)
+        count = together(s, 0, row, s->rows - row) * s->cols - col;
     return (ndp_run){.segment = s,
-                     .tensor_first = (s->first[0] + row) * s->whole[1] + s->first[1] + col,
+                     .tensor_first = ndp_segment_at(s, 0, row) * s->whole[1] + ndp_segment_at(s, 1, col),
                      .slice_first = skip,
-                     .count = rows_whole ? end - at : smaller(end - at, s->cols - col),
+                     .count = smaller(end - at, count),
                      .stride = 1};
 }
 

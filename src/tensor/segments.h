@@ -67,10 +67,12 @@ typedef struct ndp_segment {
     int64_t part[2];  /* rows and columns of that part: `whole`, unless files store several tensors fused */
     int64_t first[2]; /* first row and column held here, within the whole */
     int64_t grain[2]; /* rows and columns that stay together on a rank: those of a head */
-    bool transposed;  /* files store [columns, rows] */
-    int64_t most[2];  /* its rows and columns on the rank of the tensor axis that has the most of them */
-    int64_t offset;   /* in the buffer, elements */
-    int64_t length;   /* elements of the buffer that it takes, of all members; of a packed matrix its bytes */
+    int64_t apart;   /* parts of the tensor take turns, a grain of each (of gpt_neox: q, k, v of a head): from the start
+                        of one grain of this part to the next, in rows, of a vector in columns; 0: they do not */
+    bool transposed; /* files store [columns, rows] */
+    int64_t most[2]; /* its rows and columns on the rank of the tensor axis that has the most of them */
+    int64_t offset;  /* in the buffer, elements */
+    int64_t length;  /* elements of the buffer that it takes, of all members; of a packed matrix its bytes */
     bool glued;
     uint8_t named_by; /* the entry of optimizer.groups that names it, from 1 on; 0: none does */
     bool no_grad; /* it is never trained, and is fp32 also where the rest is bf16, in files too: a router's bias. All of
@@ -102,6 +104,12 @@ ndp_segment ndp_segment_whole(const char *name, int ndim, int64_t rows, int64_t 
 void ndp_segment_fuse(ndp_segment *s, int axis, int64_t base, int64_t whole);
 /* True for a part of a fused tensor other than its first: the previous segment belongs to the same tensor. */
 static inline bool ndp_segment_continues(const ndp_segment *s) { return s->base[0] > 0 || s->base[1] > 0; }
+/* The same of parts that take turns: `base` is where its first grain starts, the next one is `apart` further. */
+void ndp_segment_fuse_in_turn(ndp_segment *s, int axis, int64_t base, int64_t apart, int64_t whole);
+/* The row (axis 0) or column (1) of the whole tensor that number `i` of those held here is; and which of them a row or
+ * column of the whole tensor is: below 0 or beyond the last: it is not here. */
+int64_t ndp_segment_at(const ndp_segment *s, int axis, int64_t i);
+int64_t ndp_segment_find(const ndp_segment *s, int axis, int64_t at);
 /* Keeps [first, first + count) of the segment's part along axis 0 (rows) or 1; `most`: the largest count on any rank of
  * the tensor axis. */
 void ndp_segment_cut(ndp_segment *s, int axis, int64_t first, int64_t count, int64_t most);

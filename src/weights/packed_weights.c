@@ -177,7 +177,7 @@ static ndp_status row_absmax(packer *k, int64_t row, float *out) {
     *out = 0;
     for (int64_t col = 0, n; col < s->whole[1]; col += n) {
         n = s->whole[1] - col < BLOCK ? s->whole[1] - col : BLOCK;
-        NDP_TRY(read_elements(&k->matrix, (s->first[0] + row) * s->whole[1] + col, n, x));
+        NDP_TRY(read_elements(&k->matrix, ndp_segment_at(s, 0, row) * s->whole[1] + col, n, x));
         float most = ndp_int8_absmax(x, n);
         *out = most > *out ? most : *out;
     }
@@ -196,7 +196,7 @@ static ndp_status pack_int8(packer *k, int64_t low, int64_t high) {
         of = row;
         n = s->cols - col < high - i ? s->cols - col : high - i;
         n = n < BLOCK ? n : BLOCK;
-        NDP_TRY(read_elements(&k->matrix, (s->first[0] + row) * s->whole[1] + s->first[1] + col, n, x));
+        NDP_TRY(read_elements(&k->matrix, ndp_segment_at(s, 0, row) * s->whole[1] + s->first[1] + col, n, x));
         ndp_int8_pack(x, n, absmax, codes);
         NDP_TRY(put(k, i, n, codes));
     }
@@ -329,7 +329,7 @@ static ndp_status write_values(ndp_packing how, const ndp_segment *whole, const 
     ndp_status st = ndp_device_ref.kernels[NDP_OP_unpack]->run(&c);
     for (int64_t r = 0; r < s.rows; r++)
         for (int64_t col = 0; col < s.cols; col++) {
-            int64_t row = s.first[0] + r, column = s.first[1] + col;
+            int64_t row = ndp_segment_at(&s, 0, r), column = s.first[1] + col;
             out[s.transposed ? column * s.whole[0] + row : row * s.whole[1] + column] =
                 (double)values[r * s.cols + col];
         }

@@ -273,7 +273,7 @@ static ndp_status choose_segment(state_loading *l, int buffer, const ndp_segment
 static float scale_of(const state_loading *l, int64_t member, int64_t row, int64_t col, int *rank) {
     for (int tried = 0; tried < l->tp; tried++, *rank = (*rank + 1) % l->tp) {
         const ndp_segment *s = part_of(&l->blocks, *rank, l->segment);
-        int64_t r = row - s->first[0], c = col - s->first[1];
+        int64_t r = ndp_segment_find(s, 0, row), c = ndp_segment_find(s, 1, col);
         if (r < 0 || r >= s->rows || c < 0 || c >= s->cols)
             continue;
         int64_t at = s->offset + (member * s->rows + r) * s->cols + c;

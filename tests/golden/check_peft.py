@@ -28,7 +28,7 @@ OUT = HERE / "peft"
 TEXT = 40  # tokens
 # A model of each family, with the targets that a job has by default.
 FAMILIES = ["llama-yarn", "linear-mqa", "mistral", "ministral", "qwen2", "qwen3", "seed-oss", "phi3", "olmo2", "olmo3", "smollm3", "granite", "gemma", "gemma2", "gemma3",
-            "gpt2", "stablelm", "starcoder2", "mixtral", "qwen3-moe", "qwen2-moe", "olmoe", "glm4-moe", "gpt-oss",
+            "gpt2", "stablelm", "gpt-neox", "gpt-neox-serial", "starcoder2", "mixtral", "qwen3-moe", "qwen2-moe", "olmoe", "glm4-moe", "gpt-oss",
             "deepseek-v2", "deepseek-v3", "glm4-moe-lite"]
 # Adapters that the program trains: kinds, targets that are some of those of a name, modules that are saved whole.
 TRAINED = [(name, {"r": 3}) for name in FAMILIES] + [
@@ -38,6 +38,8 @@ TRAINED = [(name, {"r": 3}) for name in FAMILIES] + [
     ("llama-yarn", {"r": 2, "targets": ["v_proj"], "modules_to_save": ["norm", "lm_head"]}),
     ("llama-yarn", {"r": 2, "targets": ["v_proj"], "modules_to_save": ["input_layernorm", "embed_tokens"]}),
     ("phi3", {"r": 3, "dora": True}),
+    ("gpt-neox", {"r": 3, "dora": True, "modules_to_save": ["input_layernorm"]}),
+    ("gpt-neox-serial", {"r": 2, "targets": ["query_key_value"], "dropout": 0.1}),
     ("gpt2", {"r": 2, "dora": True, "targets": ["mlp.c_proj", "c_attn"], "modules_to_save": ["ln_f", "ln_1"]}),
     ("gpt2", {"r": 2, "targets": ["c_fc"], "modules_to_save": ["wte"]}),
     ("qwen2", {"r": 2, "targets": ["q_proj"], "modules_to_save": ["embed_tokens"]}),

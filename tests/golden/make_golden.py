@@ -114,6 +114,12 @@ FAMILIES = {
                        hidden_act="silu", partial_rotary_factor=0.25, use_qkv_bias=True, use_parallel_residual=False),
     "stablelm-parallel": family("stablelm", "StableLmForCausalLM", layer_norm_eps=1e-5, hidden_size=32, hidden_act="silu",
                                 rope_theta=1000.0, partial_rotary_factor=0.5, use_parallel_residual=True),
+    "gpt-neox": family("gpt_neox", "GPTNeoXForCausalLM", layer_norm_eps=1e-5, hidden_size=32, rotary_emb_base=1000,
+                       rotary_pct=0.25, hidden_act="gelu", use_parallel_residual=True, attention_bias=True,
+                       attention_dropout=0.0, hidden_dropout=0.0),
+    "gpt-neox-serial": family("gpt_neox", "GPTNeoXForCausalLM", layer_norm_eps=1e-5, num_attention_heads=3,
+                              rotary_emb_base=1000, rotary_pct=0.5, hidden_act="gelu_fast", use_parallel_residual=False,
+                              attention_bias=False, attention_dropout=0.0, hidden_dropout=0.0, tie_word_embeddings=True),
     "starcoder2": family("starcoder2", "Starcoder2ForCausalLM", norm_epsilon=1e-5, rope_theta=1000.0, use_bias=True,
                          hidden_act="gelu_pytorch_tanh", sliding_window=8, tie_word_embeddings=True,
                          attention_dropout=0.0, residual_dropout=0.0, embedding_dropout=0.0),
@@ -165,6 +171,7 @@ FAMILIES |= {
 }
 MODELS |= {name: SIZES | {"config": config} for name, config in FAMILIES.items()}
 MODELS["gpt2"]["bare"] = True  # names without "transformer.", and the mask, as the files on the Hub
+MODELS["gpt-neox"]["buffers"] = True  # the mask and others, as files of older versions
 
 
 def rope_frequencies(config, rope, length):
@@ -316,6 +323,7 @@ def hub_tensors(model, tensors):
     """Tensors by the names of files: those of experts, which transformers stacks, one by one."""
     mixtral, out = model.config.model_type == "mixtral", {}
     for name, t in tensors:
+        name = name.replace("lm_head.", "embed_out.") if model.config.model_type == "gpt_neox" else name
         name = name.replace(".mlp.", ".block_sparse_moe.") if mixtral else name
         stem, _, last = name.rpartition(".experts.")
         if not stem or model.config.model_type == "gpt_oss":
@@ -489,6 +497,12 @@ def write_model(folder, spec, generator):
         n, layers = spec["config"]["n_positions"], spec["config"]["n_layer"]
         weights = {name.removeprefix("transformer."): w for name, w in weights.items()}
         weights |= {f"h.{i}.attn.bias": torch.ones(1, 1, n, n).tril().to(spec["storage"]) for i in range(layers)}
+    if spec.get("buffers"):
+        n, rotary = spec["config"]["max_position_embeddings"], "attention.rotary_emb.inv_freq"
+        for i in range(spec["config"]["num_hidden_layers"]):
+            weights |= {f"gpt_neox.layers.{i}.attention.bias": torch.ones(1, 1, n, n).tril().bool(),
+                        f"gpt_neox.layers.{i}.attention.masked_bias": torch.tensor(-1e9),
+                        f"gpt_neox.layers.{i}.{rotary}": model.gpt_neox.rotary_emb.inv_freq.clone()}
     shards = spec.get("shards", 1)
     if shards == 1:
         safetensors.torch.save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

@@ -49,6 +49,10 @@ def write_tokenizer(folder, vocab):
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
 
 
+def file_name(model, name):
+    return name.replace("lm_head.", "embed_out.") if model.config.model_type == "gpt_neox" else name
+
+
 def write_weights(folder, config, generator):
     """Weights that matter: wide, norms off 1, biases off 0; for a dictionary of keys, or the folder's own."""
     config = transformers.AutoConfig.for_model(**config) if config else transformers.AutoConfig.from_pretrained(folder)
@@ -61,8 +65,8 @@ def write_weights(folder, config, generator):
             noise = 0.3 * noise + (0 if "Gemma" in type(model).__name__ else 1)
         else:
             noise *= 0.25 if p.ndim > 1 else 0.2
-        weights[name] = noise
-    save(folder, {k: v for k, v in weights.items() if k not in tied})
+        weights[file_name(model, name)] = noise
+    save(folder, {k: v for k, v in weights.items() if k not in {file_name(model, n) for n in tied}})
 
 
 def write_case(folder, spec, generator):
@@ -145,11 +149,12 @@ def check_training(program, folder, model, documents):
     after = safetensors.torch.load_file(export / "model.safetensors")
     prefix = "" if set(after) & set(before) else model.base_model_prefix + "."
     after = {n if n.startswith("lm_head") else prefix + n: w.double() for n, w in after.items()}
+    before = {file_name(model, n): p for n, p in before.items()}
     if set(after) != set(before):
         raise ValueError(f"exports {sorted(set(after) ^ set(before))}")
     if transformers.AutoConfig.from_pretrained(export).dtype not in (torch.float32, None):
         raise ValueError("the export's config.json gives its tensors another type than they have")
-    off = sum((before[n] - after[n] - p.grad).pow(2).sum() for n, p in model.named_parameters()).sqrt().item()
+    off = sum((before[file_name(model, n)] - after[file_name(model, n)] - p.grad).pow(2).sum() for n, p in model.named_parameters()).sqrt().item()
     size = sum(p.grad.pow(2).sum() for p in model.parameters()).sqrt().item()
     shutil.copy(folder / "data.jsonl", export)
     mine, message = ours(program, export)

@@ -28,6 +28,7 @@ FAMILIES = {
     "gemma2": SIZES | {"head_dim": 8, "sliding_window": 7, "query_pre_attn_scalar": 8},
     "gemma3_text": SIZES | {"head_dim": 8, "sliding_window": 7, "query_pre_attn_scalar": 8, "sliding_window_pattern": 2},
     "stablelm": SIZES,
+    "gpt_neox": {k: v for k, v in SIZES.items() if k != "num_key_value_heads"},
     "starcoder2": SIZES,
     "gpt2": {"vocab_size": 97, "n_embd": 32, "n_head": 4, "n_layer": 3, "n_positions": 64, "bos_token_id": 1,
              "eos_token_id": 2},
@@ -461,6 +462,26 @@ case("eps-missing-phi3", "phi3", {"rms_norm_eps": DROP, "hidden_act": DROP})
 case("layer-norm-eps", "stablelm", {"layer_norm_eps": 0.1})
 case("layer-norm-eps-huge", "stablelm", {"layer_norm_eps": 1e308})
 case("layer-norm-eps-rms-ignored", "stablelm", {"rms_norm_eps": 0.5})
+case("neox-defaults", "gpt_neox", {"hidden_size": 64})
+case("neox-serial", "gpt_neox", {"use_parallel_residual": False, "rotary_pct": 0.5})
+case("neox-whole-heads", "gpt_neox", {"rotary_pct": 1.0, "rotary_emb_base": 77})
+case("neox-no-bias", "gpt_neox", {"attention_bias": False, "tie_word_embeddings": True, "rotary_pct": 0.5})
+case("neox-three-heads", "gpt_neox", {"hidden_size": 42, "num_attention_heads": 3, "rotary_pct": 0.6, "vocab_size": 131})
+case("neox-rope-parameters", "gpt_neox", {"rotary_pct": 0.5, "rotary_emb_base": 7, "rope_parameters": {"rope_type": "linear",
+     "factor": 2.0, "rope_theta": 300.0, "partial_rotary_factor": 1.0}})
+case("neox-rope-scaling", "gpt_neox", {"rotary_pct": 0.5, "rotary_emb_base": 100, "rope_scaling": {"type": "linear",
+                                                                                                "factor": 2.0}})
+case("neox-yarn", "gpt_neox", {"rotary_pct": 0.5, "rotary_emb_base": 100, "hidden_size": 64, "rope_scaling": yarn()})
+case("neox-theta-ignored", "gpt_neox", {"rotary_pct": 0.5, "rope_theta": 77.0})
+case("neox-part-of-head", "gpt_neox", {"partial_rotary_factor": 0.5})
+case("neox-part-zero", "gpt_neox", {"rotary_pct": 0.0})
+case("neox-part-odd", "gpt_neox", {"rotary_pct": 0.4})
+case("neox-kv-heads-ignored", "gpt_neox", {"num_key_value_heads": 2, "rotary_pct": 0.5})
+case("neox-head-dim", "gpt_neox", {"head_dim": 16, "rotary_pct": 0.5})
+case("neox-gelu-fast", "gpt_neox", {"hidden_act": "gelu_fast", "rotary_pct": 0.5})
+case("neox-gelu-python", "gpt_neox", {"hidden_act": "gelu_python", "rotary_pct": 0.5})
+case("neox-relu", "gpt_neox", {"hidden_act": "relu", "rotary_pct": 0.5})
+case("neox-decoder", "gpt_neox", {"is_decoder": True, "rotary_pct": 0.5, "classifier_dropout": 0.3})
 case("norm-epsilon", "starcoder2", {"norm_epsilon": 0.1, "layer_norm_eps": 3.0})
 case("norm-type", "starcoder2", {"norm_type": "rms_norm"})
 case("layer-norm-epsilon", "gpt2", {"layer_norm_epsilon": 0.1})

@@ -579,6 +579,21 @@ static void other_families_are_read(void **state) {
     assert_true(!f.kinds[0].mlp->gated && f.mlp_bias && f.o_bias && f.tied && f.dropout == 0.1);
     CHECK_FAILS(parse(FAMILY("starcoder2", "\"hidden_act\": \"silu\""), &f), NDP_ENOTSUP,
                 "is not supported; supported: gelu_pytorch_tanh, gelu_new, gelu_fast");
+    CHECK_OK(parse(FAMILY("gpt_neox", "\"rotary_emb_base\": 5000, \"rope_theta\": 7"), &f));
+    assert_true(f.kv_heads == 8 && f.ropes[0].dim == 2 && f.ropes[0].theta == 5000 && f.norm.bias &&
+                f.norm_eps == 1e-5);
+    assert_true(f.parallel && f.two_norms && f.qkv_bias && f.o_bias && f.mlp_bias && !f.tied);
+    assert_true(f.activation == NDP_GELU_ERF && !f.kinds[0].mlp->gated);
+    assert_true(ndp_facts_ignores(&f, "gpt_neox.layers.2.attention.bias") &&
+                ndp_facts_ignores(&f, "gpt_neox.layers.0.attention.masked_bias") &&
+                ndp_facts_ignores(&f, "gpt_neox.layers.4.attention.rotary_emb.inv_freq"));
+    assert_false(ndp_facts_ignores(&f, "gpt_neox.layers.2.attention.dense.bias"));
+    CHECK_OK(parse(FAMILY("gpt_neox",
+                          "\"rotary_pct\": 0.5, \"use_parallel_residual\": false, \"hidden_act\": \"gelu_fast\", "
+                          "\"attention_bias\": false"),
+                   &f));
+    assert_true(f.ropes[0].dim == 4 && !f.parallel && f.activation == NDP_GELU_TANH && !f.qkv_bias && !f.o_bias &&
+                f.mlp_bias);
     CHECK_OK(parse("{\"model_type\": \"gpt2\", \"vocab_size\": 100, \"n_embd\": 64, \"n_head\": 4, \"n_layer\": 3, "
                    "\"n_positions\": 32, \"n_inner\": null, \"attn_pdrop\": 0}",
                    &f));
@@ -590,9 +605,9 @@ static void other_families_are_read(void **state) {
 /* Every family takes every key of dropout, and says the largest; GPT-2's three are 0.1 where they are missing. */
 static void dropout_is_read(void **state) {
     (void)state;
-    static const char *const families[] = {"llama",  "mistral",     "ministral", "qwen2",     "qwen3",   "phi3",
-                                           "olmo2",  "olmo3",       "seed_oss",  "smollm3",   "granite", "gemma",
-                                           "gemma2", "gemma3_text", "stablelm",  "starcoder2"};
+    static const char *const families[] = {"llama",  "mistral",     "ministral", "qwen2",    "qwen3",     "phi3",
+                                           "olmo2",  "olmo3",       "seed_oss",  "smollm3",  "granite",   "gemma",
+                                           "gemma2", "gemma3_text", "stablelm",  "gpt_neox", "starcoder2"};
     static const char *const keys[] = {"attn_pdrop",     "resid_pdrop",      "embd_pdrop",       "attention_dropout",
                                        "hidden_dropout", "residual_dropout", "embedding_dropout"};
     static const char shape[] =
@@ -677,6 +692,8 @@ static void published_sizes(void **state) {
         int64_t parameters;
     } models[] = {
         {"gemma-2b", "{\"model_type\": \"gemma\", " SIZES(256000, 2048, 16384, 18, 8, 1, ""), 2506172416},
+        {"pythia-160m", "{\"model_type\": \"gpt_neox\", " SIZES(50304, 768, 3072, 12, 12, 12, ""), 162322944},
+        {"gpt-neox-20b", "{\"model_type\": \"gpt_neox\", " SIZES(50432, 6144, 24576, 44, 64, 64, ""), 20554567680},
         {"Olmo-3-7B", "{\"model_type\": \"olmo3\", " SIZES(100278, 4096, 11008, 32, 32, 32, ""), 7298011136},
         {"granite-3.1-8b",
          "{\"model_type\": \"granite\", \"tie_word_embeddings\": true, " SIZES(49155, 4096, 12800, 40, 32, 8, ""),

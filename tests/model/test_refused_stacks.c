@@ -134,6 +134,24 @@ static void no_adapter_changes_a_bias_of_a_router(void **state) {
                 of, NDP_COUNT(of));
 }
 
+/* Files and PEFT do not call it the same. */
+static void no_adapter_saves_a_head_of_two_names(void **state) {
+    static const naming of[] = {{"linear", "final_layer_norm", NULL},
+                                {"query_key_value", "embed_in", NULL},
+                                {"dense", "embed_out",
+                                 "adapter.modules_to_save: embed_out is the head of a gpt_neox, which is embed_out in "
+                                 "files and lm_head in PEFT"}};
+    static const naming tied[] = {{"linear", "input_layernorm", NULL},
+                                  {"linear", "embed_in", "adapter.modules_to_save: embed_in is the head of a gpt_neox"},
+                                  {"linear", "embed_out", "embed_out is the head of a gpt_neox"}};
+    (void)state;
+#define NEOX(more)                                                                                                     \
+    "{\"model_type\": \"gpt_neox\", \"vocab_size\": 100, \"hidden_size\": 64, \"intermediate_size\": 96, "             \
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"max_position_embeddings\": 64" more "}"
+    check_names(NEOX(""), of, NDP_COUNT(of));
+    check_names(NEOX(", \"tie_word_embeddings\": true"), tied, NDP_COUNT(tied));
+}
+
 static void no_adapter_changes_sinks(void **state) {
     static const naming of[] = {
         {"linear", NULL, NULL},
@@ -188,10 +206,13 @@ static void a_packed_stack_is_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_adapter_changes_a_stack),      cmocka_unit_test(no_adapter_changes_a_mixture),
-        cmocka_unit_test(adapters_change_a_shared_expert), cmocka_unit_test(no_adapter_changes_a_bias_of_a_router),
-        cmocka_unit_test(no_adapter_changes_sinks),        cmocka_unit_test(experts_have_neither_dora_nor_dropout),
-        cmocka_unit_test(a_packed_stack_is_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(no_adapter_changes_a_stack),
+                                       cmocka_unit_test(no_adapter_changes_a_mixture),
+                                       cmocka_unit_test(adapters_change_a_shared_expert),
+                                       cmocka_unit_test(no_adapter_changes_a_bias_of_a_router),
+                                       cmocka_unit_test(no_adapter_changes_sinks),
+                                       cmocka_unit_test(no_adapter_saves_a_head_of_two_names),
+                                       cmocka_unit_test(experts_have_neither_dora_nor_dropout),
+                                       cmocka_unit_test(a_packed_stack_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,7 +116,8 @@ static inline void world_take(planned *w, const char *name, const world_way *y, 
 enum { WORLD_ADAPTERS = 4 };
 static inline ndp_adapter world_adapter(int number) {
     static const char *const all[] = {"linear", "experts.gate_up_proj", "experts.down_proj"},
-                             *const some[] = {"*.[qvo]_proj", "*.c_attn", "*.qkv_proj"}, *const head[] = {"lm_head"};
+                             *const some[] = {"*.[qvo]_proj", "*.c_attn", "*.qkv_proj", "*.query_key_value"},
+                             *const head[] = {"lm_head"};
     const ndp_adapter adapters[WORLD_ADAPTERS] = {
         {.r = 0},
         {.r = 3, .scale = 0.5, .targets = all, .n_targets = 1},
@@ -139,9 +140,12 @@ static inline void world_init(planned *w, const char *name, const ndp_facts *f, 
     ndp_model_opts mo = tiny_opts(y->compute, y->rows ? y->rows : WORLD_ROWS);
     mo.frozen = y->frozen, mo.n_frozen = y->n_frozen, mo.base = y->base;
     mo.adapter = world_adapter(y->adapter);
-    if (y->adapter == 2) /* names that this family has */
+    bool neox = strcmp(f->family, "gpt_neox") == 0;
+    mo.adapter.n_save -= y->adapter == 3 && neox; /* its head: refused */
+    if (y->adapter == 2)                          /* names that this family has */
         mo.adapter.targets += strcmp(f->family, "gpt2") == 0   ? 1
                               : strcmp(f->family, "phi3") == 0 ? 2
+                              : neox                           ? 3
                                                                : 0,
             mo.adapter.n_targets = 1;
     static const char *const single[] = {"linear", "*.experts.*.*"}; /* files of gpt_oss have stacks alone */

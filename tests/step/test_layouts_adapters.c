@@ -5,7 +5,7 @@
 
 static const char *const all[] = {"linear"}, *const experts[] = {"experts.gate_up_proj", "experts.down_proj", "o_proj"},
                          *const modules[] = {"*.experts.*.*", "o_proj"},
-                         *const some[] = {"q_proj", "v_proj", "down_proj", "c_attn", "qkv_proj"},
+                         *const some[] = {"q_proj", "v_proj", "down_proj", "c_attn", "qkv_proj", "query_key_value"},
                          *const saved[] = {"lm_head", "wte", "embed_tokens", "norm", "ln_1", "input_layernorm"};
 
 /* Proof 3 asks for 2e-5 of every tensor. Of all together less: only factors are trained, whose gradients are sums of
@@ -83,7 +83,7 @@ static void check_adapter(const ndp_facts *facts, const variant *v, ndp_dtype co
                           const bounds *bound, int first, int step) {
     const char *targets[NDP_COUNT(some)], *save[NDP_COUNT(saved)];
     ndp_facts f = *facts;
-    bool fused = strcmp(f.family, "phi3") == 0 || strcmp(f.family, "gpt2") == 0;
+    bool fused = strcmp(f.family, "phi3") == 0 || strcmp(f.family, "gpt2") == 0 || strcmp(f.family, "gpt_neox") == 0;
     if (v->experts && (f.experts == 0 || (v->single && strcmp(f.family, "gpt_oss") == 0)))
         return;
     if (v->base == NDP_PACKING_NF4 && fused)

@@ -41,12 +41,13 @@ static void every_axis(void **state) {
     }
 }
 
-/* Files hold these fused, gpt2's also transposed; experts are matrices by themselves. */
+/* Files hold these fused, gpt2's also transposed, gpt_neox's in turn; experts are matrices by themselves. */
 static void families(void **state) {
     (void)state;
     static const char *const of[] = {
         TINY("phi3", "\"head_dim\": 6, \"partial_rotary_factor\": 0.7, \"sliding_window\": 5"),
         TINY("stablelm", "\"partial_rotary_factor\": 0.7, \"use_qkv_bias\": true, \"use_parallel_residual\": true"),
+        TINY("gpt_neox", "\"rotary_pct\": 0.7"),
         TINY("mixtral", "\"head_dim\": 6, \"num_local_experts\": 4, \"num_experts_per_tok\": 2"),
         TINY("qwen3_moe", "\"head_dim\": 6, \"num_experts\": 6, \"num_experts_per_tok\": 3, "
                           "\"moe_intermediate_size\": 7, \"mlp_only_layers\": [0], \"norm_topk_prob\": true"),

@@ -24,6 +24,7 @@ static const char *const tiny_families[] = {
     TINY("gemma3_text", "\"head_dim\": 6, \"sliding_window\": 4, \"sliding_window_pattern\": 2"),
     TINY("smollm3", "\"head_dim\": 6, \"no_rope_layers\": [1, 0]"),
     TINY("stablelm", "\"partial_rotary_factor\": 0.7, \"use_qkv_bias\": true, \"use_parallel_residual\": true"),
+    TINY("gpt_neox", "\"rotary_pct\": 0.7"),
     TINY("mixtral", "\"head_dim\": 6, \"num_local_experts\": 4, \"num_experts_per_tok\": 2, "
                     "\"output_router_logits\": true, \"router_aux_loss_coef\": 0.5"),
     TINY("qwen3_moe", "\"head_dim\": 6, \"num_experts\": 6, \"num_experts_per_tok\": 3, "

@@ -163,7 +163,8 @@ static void count_runs(const ndp_segments *s, int shards, int tensors, int (*see
             for (int64_t k = 0; k < run.count; k++) {
                 const ndp_segment *seg = run.segment;
                 int64_t local = index * slice + run.slice_first + k * run.stride - seg->offset;
-                int64_t row = seg->first[0] + local / seg->cols, col = seg->first[1] + local % seg->cols;
+                int64_t row = ndp_segment_at(seg, 0, local / seg->cols),
+                        col = ndp_segment_at(seg, 1, local % seg->cols);
                 int64_t place = seg->transposed ? col * seg->whole[0] + row : row * seg->whole[1] + col;
                 assert_int_equal(run.tensor_first + k, place);
                 seen[(seg - s->items) % tensors][place]++;
@@ -222,6 +223,40 @@ static void parts_of_a_fused_tensor_make_it_whole(void **state) {
             count_runs(&s, 1 + 2 * r, 1, seen);
         }
         for (int64_t k = 0; k < 77; k++)
+            assert_int_equal(seen[0][k], 1);
+    }
+}
+
+/* Three parts of one tensor, a matrix or a vector, that take turns: 2 rows of each for each of 3 heads, which two ranks
+ * of the tensor axis share unevenly, in three slices each. */
+static void parts_in_turn_make_it_whole(void **state) {
+    (void)state;
+    enum { RANKS = 2, PARTS = 3, HEADS = 3, GRAIN = 2, ALL = PARTS * HEADS * GRAIN, COLS = 4 };
+    for (int ndim = 1; ndim <= 2; ndim++) {
+        int seen[1][7 * 11] = {0}, axis = ndim == 1;
+        int64_t cols = ndim == 2 ? COLS : 1;
+        for (int r = 0; r < RANKS; r++) {
+            ndp_segment items[PARTS];
+            for (int i = 0; i < PARTS; i++) {
+                int64_t rows = HEADS * GRAIN, first = HEADS * r / RANKS * GRAIN, end = HEADS * (r + 1) / RANKS * GRAIN;
+                items[i] =
+                    ndp_segment_whole("qkv", ndim, axis ? 1 : rows, axis ? rows : COLS,
+                                      axis ? NDP_DIM_WHOLE : NDP_DIM_HEADS, axis ? NDP_DIM_HEADS : NDP_DIM_WHOLE);
+                items[i].grain[axis] = GRAIN, items[i].glued = i > 0;
+                ndp_segment_fuse_in_turn(&items[i], axis, i * GRAIN, PARTS * GRAIN, ALL);
+                ndp_segment_cut(&items[i], axis, first, end - first, (HEADS + 1) / RANKS * GRAIN);
+                for (int64_t k = 0; k < end - first; k++) {
+                    int64_t at = (first + k) / GRAIN * PARTS * GRAIN + i * GRAIN + k % GRAIN;
+                    assert_int_equal(ndp_segment_at(&items[i], axis, k), at);
+                    for (int of = 0; of <= i; of++) /* the other parts have it not */
+                        assert_true((ndp_segment_find(&items[of], axis, at) == k) == (of == i));
+                }
+            }
+            ndp_segments s = {.items = items, .n = PARTS};
+            ndp_segments_layout(&s);
+            count_runs(&s, 3, 1, seen);
+        }
+        for (int64_t k = 0; k < ALL * cols; k++)
             assert_int_equal(seen[0][k], 1);
     }
 }
@@ -426,6 +461,7 @@ int main(void) {
                                        cmocka_unit_test(example_by_hand),
                                        cmocka_unit_test(runs_of_all_ranks_make_whole_tensors),
                                        cmocka_unit_test(parts_of_a_fused_tensor_make_it_whole),
+                                       cmocka_unit_test(parts_in_turn_make_it_whole),
                                        cmocka_unit_test(large_tensors_do_not_overflow),
                                        cmocka_unit_test(runs_of_stacks_make_their_tensors),
                                        cmocka_unit_test(runs_of_inner_stacks_make_their_tensor),

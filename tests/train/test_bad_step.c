@@ -224,6 +224,10 @@ static void weights_of_families_are_named(void **state) {
         {"\"model_type\": \"phi3\", \"architectures\": [\"Phi3ForCausalLM\"], \"intermediate_size\": 44",
          {{"model.layers.1.self_attn.qkv_proj.weight", 60, 3, 32},
           {"model.layers.1.mlp.gate_up_proj.weight", 80, 1, 32}}},
+        {"\"model_type\": \"gpt_neox\", \"architectures\": [\"GPTNeoXForCausalLM\"], \"intermediate_size\": 44, "
+         "\"rotary_pct\": 0.5",
+         {{"gpt_neox.layers.1.attention.query_key_value.weight", 61, 3, 32},
+          {"gpt_neox.layers.1.attention.query_key_value.bias", 0, 77, 0}}},
     };
     static const layout_case cuts[] = {
         {{"one", 1, 1, 1, 1}, {NULL}}, {{"tensor", 1, 1, 1, 2}, {NULL}}, {{"both", 1, 2, 1, 2}, {NULL}}};

@@ -69,6 +69,10 @@ static const family_model family_models[] = {
     {"stablelm-parallel", MODEL("stablelm", "6", "2",
                                 "\"rope_theta\": 100.0, \"partial_rotary_factor\": 0.5, "
                                 "\"use_parallel_residual\": true, \"tie_word_embeddings\": true")},
+    {"gpt_neox", MODEL("gpt_neox", "6", "6", "\"rotary_emb_base\": 100, \"rotary_pct\": 0.5")},
+    {"gpt_neox-serial", MODEL("gpt_neox", "6", "6",
+                              "\"rotary_emb_base\": 100, \"rotary_pct\": 1.0, \"use_parallel_residual\": false, "
+                              "\"tie_word_embeddings\": true")},
     {"starcoder2", MODEL("starcoder2", "8", "2", "\"head_dim\": 6, \"rope_theta\": 100.0, \"sliding_window\": 8")},
     {"mixtral", MODEL("mixtral", "8", "2",
                       "\"head_dim\": 6, \"rope_theta\": 100.0, \"num_local_experts\": 5, \"num_experts_per_tok\": 2, "

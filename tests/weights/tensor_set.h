@@ -60,6 +60,8 @@ static inline tensor_set *set_read(const char *folder, const char *stem) {
     CHECK_OK(ndp_weights_open_stem(folder, stem, &w));
     for (int i = 0; i < ndp_weights_count(w); i++) {
         const ndp_tensor_entry *e = ndp_weights_at(w, i);
+        if (e->spec.dtype == NDP_DTYPES)
+            continue; /* a mask: no parameter */
         set_tensor *t = set_add(s, e->spec.name, &e->spec);
         CHECK_OK(ndp_weights_read(w, e->spec.name, 0, e->elements, t->x, NDP_F64, true));
     }

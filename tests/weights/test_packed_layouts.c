@@ -3,8 +3,8 @@
  * one rank. */
 #include "step/layouts.h"
 
-#include "weights/packed_weights.h"
 #include "parallel/apply.h"
+#include "weights/packed_weights.h"
 
 static const char *const layers[] = {"layers.*"};
 
@@ -18,6 +18,12 @@ static const char *const configs[] = {
     "{\"model_type\": \"phi3\", " SIZES "}",
     "{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_layer\": 2, \"n_embd\": 256, \"n_head\": 4, \"n_inner\": 256, "
     "\"n_positions\": 20}"};
+
+/* Its q, k and v take turns, so that nf4 is refused. */
+static const char in_turn[] =
+    "{\"model_type\": \"gpt_neox\", \"vocab_size\": 37, \"num_hidden_layers\": 2, \"hidden_size\": 40, "
+    "\"num_attention_heads\": 4, \"intermediate_size\": 56, \"max_position_embeddings\": 64, \"rotary_pct\": 0.4, "
+    "\"initializer_range\": 0.3}";
 
 static ndp_model model_of(const char *config, ndp_dtype compute, ndp_packing base) {
     ndp_facts f;
@@ -115,7 +121,7 @@ static void fill_as(ndp_engine *e, ndp_packing how) {
             double *stored = malloc((size_t)n * sizeof *stored);
             assert_true(values && stored);
             for (int64_t i = 0; i < n; i++)
-                values[i] = value_of(how, &p, s->first[0] * s->cols + i, s->cols);
+                values[i] = value_of(how, &p, ndp_segment_at(s, 0, i / s->cols) * s->cols + i % s->cols, s->cols);
             ndp_convert(values, NDP_F32, stored, ndp_engine_type(e, NDP_OWNED_MASTER, b), n);
             CHECK_OK(ndp_engine_write(e, NDP_OWNED_MASTER, b, s->offset, n, 1, stored));
             free(values), free(stored), free(p.bytes);
@@ -139,11 +145,11 @@ static int byte_of_whole(ndp_packing how, const packed *k, const ndp_segments *o
     if (i >= n)
         return -1;
     if (part == NDP_PACKED_NESTED || (part == NDP_PACKED_SCALES && how == NDP_PACKING_INT8)) {
-        int64_t row = part == NDP_PACKED_SCALES ? s->first[0] * 4 : 0;
-        return k->bytes[k->p.at[part] + row + i];
+        bool rows = part == NDP_PACKED_SCALES;
+        return k->bytes[k->p.at[part] + (rows ? ndp_segment_at(s, 0, i / 4) * 4 + i % 4 : i)];
     }
     int64_t r = i * unit / s->cols, c = i * unit % s->cols;
-    return k->bytes[k->p.at[part] + ((s->first[0] + r) * s->whole[1] + s->first[1] + c) / unit];
+    return k->bytes[k->p.at[part] + (ndp_segment_at(s, 0, r) * s->whole[1] + s->first[1] + c) / unit];
 }
 
 /* What a rank owns of the codes and scales. */
@@ -233,6 +239,7 @@ static void int8_on_layouts(void **state) {
     (void)state;
     for (int i = 0; i < NDP_COUNT(configs); i++)
         check_layouts(configs[i], NDP_F32, &ndp_device_cpu, NDP_PACKING_INT8, &other_single);
+    check_layouts(in_turn, NDP_F32, &ndp_device_cpu, NDP_PACKING_INT8, &other_single);
 }
 
 /* ---- the plan of a large model ---- */
@@ -263,7 +270,10 @@ static size_t plan_8b(ndp_packing base, size_t *work) {
     *work = 0;
     for (int i = 0; i < p->n_blocks; i++) {
         const ndp_block *b = &p->blocks[i];
-        bytes += b->persistent && (b->class == NDP_MEM_WEIGHTS || b->class == NDP_MEM_MASTER || b->class == NDP_MEM_FROZEN) ? b->bytes : 0;
+        bytes +=
+            b->persistent && (b->class == NDP_MEM_WEIGHTS || b->class == NDP_MEM_MASTER || b->class == NDP_MEM_FROZEN)
+                ? b->bytes
+                : 0;
     }
     for (int u = 0; u < m.n_units; u++)
         for (int phase = 0; phase < NDP_PHASES; phase++) {

@@ -20,6 +20,9 @@ static const struct {
     {"phi3", "{\"model_type\": \"phi3\", \"vocab_size\": 263, \"hidden_size\": 56, \"intermediate_size\": 75, "
              "\"num_hidden_layers\": 2, \"max_position_embeddings\": 64, \"initializer_range\": 0.1, "
              "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"tie_word_embeddings\": true}"},
+    {"gpt_neox", "{\"model_type\": \"gpt_neox\", \"vocab_size\": 263, \"hidden_size\": 72, \"intermediate_size\": 75, "
+                 "\"num_hidden_layers\": 2, \"max_position_embeddings\": 64, \"initializer_range\": 0.1, "
+                 "\"num_attention_heads\": 4, \"rotary_pct\": 1.0}"},
     {"gpt2", "{\"model_type\": \"gpt2\", \"vocab_size\": 263, \"n_layer\": 2, \"n_embd\": 52, \"n_head\": 4, "
              "\"n_inner\": 85, \"n_positions\": 50, \"initializer_range\": 0.1}"}};
 
