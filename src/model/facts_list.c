@@ -71,7 +71,7 @@ static const fact_row facts[] = {
     FACT(embedding_scale, "embedding_scale", FACT_NUMBER),
     SHAPE(n_ropes, "rope_tables", FACT_INT),
 };
-/* Of those with factors other than 1. */
+/* Of granite, also where they are 1: a key that one of two runs lacks is not compared. */
 static const fact_row scale_facts[] = {
     FACT(residual_scale, "residual_scale", FACT_NUMBER),
     FACT(logit_scale, "logit_scale", FACT_NUMBER),
@@ -208,7 +208,7 @@ void ndp_decoder_list(const ndp_facts *f, ndp_fact_visitor *visit, void *user) {
         write_fact(&facts[i], f, &text);
         give(facts[i].key, facts[i].shape || positions, &text, visit, user);
     }
-    for (int i = 0; (f->residual_scale != 1 || f->logit_scale != 1) && i < NDP_COUNT(scale_facts); i++) {
+    for (int i = 0; strcmp(f->family, "granite") == 0 && i < NDP_COUNT(scale_facts); i++) {
         write_fact(&scale_facts[i], f, &text);
         give(scale_facts[i].key, scale_facts[i].shape, &text, visit, user);
     }

@@ -172,6 +172,27 @@ static void the_activation_is_a_word(void **state) {
     }
 }
 
+static void count_scales(void *user, const ndp_fact *fact) {
+    *(int *)user += strcmp(fact->key, "residual_scale") == 0 || strcmp(fact->key, "logit_scale") == 0;
+}
+
+/* Also where they are 1, so that a run that is resumed with others is refused. */
+static void factors_identify_their_family(void **state) {
+    static const char granite[] =
+        "{\"model_type\": \"granite\", \"vocab_size\": 90, \"hidden_size\": 24, \"intermediate_size\": 50, "
+        "\"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"max_position_embeddings\": 77}";
+    static const char *const texts[] = {llama, granite};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        int scales = 0;
+        ndp_model_spec s;
+        CHECK_OK(read_text(texts[i], &s));
+        s.architecture->list(s.facts, count_scales, &scales);
+        assert_int_equal(scales, 2 * i);
+        ndp_model_spec_release(&s);
+    }
+}
+
 static void what_is_refused(void **state) {
     ndp_model_spec s;
     const ndp_facts *f;
@@ -198,6 +219,7 @@ int main(void) {
                                        cmocka_unit_test(positions_may_be_a_shape),
                                        cmocka_unit_test(a_built_model_lists_its_own_window),
                                        cmocka_unit_test(the_activation_is_a_word),
+                                       cmocka_unit_test(factors_identify_their_family),
                                        cmocka_unit_test(what_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
