@@ -879,8 +879,9 @@ TIED = {"tie_word_embeddings": True}
 def head_of(change):
     """A head, made from the table."""
     def apply(w):
-        table = next(w[n] for n in w if n.endswith(("embed_tokens.weight", "wte.weight")))
-        return w | {"lm_head.weight": change(table + 0)}
+        name = next(n for n in w if n.endswith(("embed_tokens.weight", "wte.weight", "embed_in.weight")))
+        head = "embed_out.weight" if "embed_in" in name else "lm_head.weight"
+        return w | {head: change(w[name] + 0)}
     return edit(apply)
 
 
