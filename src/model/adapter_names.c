@@ -94,7 +94,10 @@ ndp_stack_factors ndp_adapter_of_stack(const ndp_adapter *a, const ndp_segment *
 
 /* A tied head has no tensor of its own. */
 bool ndp_module_is_named(const char *tensor, const char *name, const ndp_facts *f) {
-    bool tokens = f && ends_with_module(tensor, f->names->tokens) && module_length(tensor) == strlen(f->names->tokens);
+    char embedding[NDP_TENSOR_NAME] = "";
+    if (f)
+        ndp_facts_name(f, f->names->tokens, embedding);
+    bool tokens = ends_with_module(tensor, embedding) && module_length(tensor) == strlen(embedding);
     return ends_with_module(tensor, name) || (tokens && f->tied && strcmp(name, f->names->head) == 0);
 }
 

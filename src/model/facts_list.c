@@ -40,9 +40,9 @@ static const char *const scaling_words[] = {[NDP_ROPE_PLAIN] = "default",
 #define ROPE(member, key, type)                                                                                        \
     { key, offsetof(ndp_rope, member), type, false, NULL }
 
-/* Not included: how files name and store tensors (names, transposed); modules that are not built (further); packed;
- * dropout, which is never applied; bos and eos, which are a part of data.tokenizer where the data have none; own_head,
- * which `tied` reflects. Layers and RoPE tables have their own lists below. */
+/* Not included: how files name and store tensors (names, base, composite, transposed); modules that are not built
+ * (further); packed; dropout, which is never applied; bos and eos, which are a part of data.tokenizer where the data
+ * have none; own_head, which `tied` reflects. Layers and RoPE tables have their own lists below. */
 static const fact_row facts[] = {
     SHAPE(family, "model_type", FACT_TEXT),
     SHAPE(vocab, "vocab_size", FACT_INT64),
@@ -113,7 +113,7 @@ static const fact_row rope_facts[] = {
     ROPE(truncate, "rope_truncate", FACT_BOOL),
     ROPE(original_positions, "rope_original_max_position_embeddings", FACT_INT64),
 };
-_Static_assert(sizeof(ndp_facts) == 8776 && sizeof(ndp_rope) == 2128 && sizeof(ndp_layer_kind) == 24,
+_Static_assert(sizeof(ndp_facts) == 8792 && sizeof(ndp_rope) == 2128 && sizeof(ndp_layer_kind) == 24,
                "the facts of a model have changed: if a new one determines the loss curve, it needs a row above");
 
 static void write_fact(const fact_row *f, const void *of, ndp_str *out) {

@@ -53,6 +53,7 @@ typedef struct ndp_family {
     void (*init)(ndp_facts *f); /* what else its configurations may leave out, and what they never say; NULL: nothing */
     double rotary;              /* the part of a head that turns, unless the configuration says; 0: all */
     bool partial;               /* reads partial_rotary_factor */
+    bool mrope;                 /* columns may turn by several positions, which are one for text */
     bool kv_heads_needed;       /* when missing, they are not as many as the heads */
     /* Sizes of heads, after all others were read. NULL: head_dim, or hidden / heads. */
     ndp_status (*shape)(struct json_object *config, const char *what, ndp_facts *f);
@@ -64,6 +65,12 @@ typedef struct ndp_family {
     const char *dropout[4]; /* keys that are the family's own dropout where they are missing */
     const char *reads[6];   /* keys that would be refused from others, besides those of `windows` */
 } ndp_family;
+
+/* Of a name of ndp_names that begins with its base, the rest, and what goes before that in the model at hand; of
+ * another one all of it, and "". */
+const char *ndp_facts_base(const ndp_facts *f, const char **name);
+/* The whole name. */
+void ndp_facts_name(const ndp_facts *f, const char *name, char out[NDP_TENSOR_NAME]);
 
 /* True for a key that would be refused from another family. */
 bool ndp_family_reads(const ndp_family *f, const char *key);
