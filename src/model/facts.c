@@ -147,6 +147,8 @@ static ndp_status refuse_family(struct json_object *config, const char *what, co
         struct json_object *value = ndp_config_member(config, kinds[i].key);
         if (ndp_config_is_neutral(value, 0))
             continue;
+        if (json_object_is_type(value, json_type_object) && ndp_config_member(value, "model_type"))
+            value = ndp_config_member(value, "model_type");
         const char *text = json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN);
         bool mixes = kinds[i].is == mixture;
         snprintf(why, sizeof why, "%s (\"%s\": %.60s%s)%s%s%s", kinds[i].is, kinds[i].key, text,
