@@ -24,6 +24,7 @@ static const spelling spellings[] = {
     {"mistral", "llava", false, "model.language_model.", "lm_head.", "model.vision_tower.", "model.language_model.",
      NDP_SHARD_BYTES},
     {"qwen2", "qwen2_vl", true, "model.", "lm_head.", "visual.", "model.language_model.", NDP_SHARD_BYTES},
+    {"qwen2", "qwen2_5_vl", false, "model.", "lm_head.", "model.visual.", "model.language_model.", NDP_SHARD_BYTES},
     {"qwen3", "internvl", false, "language_model.", "lm_head.", "vision_tower.", "model.language_model.",
      NDP_SHARD_BYTES},
     {"llama3-tied", "smolvlm", false, "model.text_model.", "lm_head.", "model.vision_model.", "model.text_model.",
@@ -358,6 +359,27 @@ static void adapters_are_of_the_text(void **state) {
     free(whole);
 }
 
+/* A head that is tied to the embedding is saved by either name, as both. */
+static void tied_heads_are_saved(void **state) {
+    char *whole = make_whole(&spellings[4]), *run = ndp_format("%s/run", place);
+    ndp_adapter_folder a;
+    (void)state;
+    CHECK_OK(ndp_folder_remove(run));
+    job_run r = {configure(whole, "run", true), false, 0};
+    tiny_set(r.config, "adapter.modules_to_save=[lm_head]");
+    CHECK_OK(ndp_world_run(r.config, run_job, &r));
+    CHECK_OK(ndp_adapter_folder_open(run, &a));
+    assert_non_null(ndp_weights_find(a.weights, "base_model.model.model.language_model.embed_tokens.weight"));
+    assert_non_null(ndp_weights_find(a.weights, "base_model.model.lm_head.weight"));
+    assert_int_equal(a.config.save.n, 2);
+    assert_string_equal(a.config.save.items[0], "model.language_model.embed_tokens");
+    assert_true(evaluate(whole, run) == r.loss);
+    ndp_adapter_folder_close(&a);
+    ndp_config_destroy(r.config);
+    free(run);
+    free(whole);
+}
+
 /* ---- what cannot be ---- */
 
 static ndp_status begin_job(ndp_world *w, void *arg) {
@@ -458,6 +480,8 @@ int main(void) {
                                        OF(2),
                                        OF(3),
                                        OF(4),
+                                       OF(5),
+                                       cmocka_unit_test(tied_heads_are_saved),
                                        cmocka_unit_test(missing_tensors_are_named),
                                        cmocka_unit_test(other_texts_are_refused),
                                        cmocka_unit_test(a_folder_that_is_gone_is_missed),
