@@ -102,7 +102,8 @@ static const import_key keys[] = {
     {axolotl, "peft_autocast_adapter_dtype", LEFT("factors are in fp32; computation uses precision.compute")},
     {axolotl, "merge_lora", LEFT("`ndparallel merge` does it")},
     {axolotl, "unfrozen_parameters optim_target_modules lisa_*", REFUSED(all_trained)},
-    {axolotl, "is_multimodal image_size image_resize_algorithm processor_type freeze_mm_modules", REFUSED(no_images)},
+    {axolotl, "is_multimodal image_size image_resize_algorithm freeze_mm_modules", REFUSED(no_images)},
+    {axolotl, "processor_type", LEFT("texts are tokenized as without images; a record that has some is an error")},
 
     /* the layout */
     {axolotl, "tensor_parallel_size", AXIS(TP)},

@@ -218,7 +218,7 @@ static ndp_config *configure(const char *model, const char *run, bool adapter) {
         tiny_set(c, "adapter.type=lora");
         tiny_set(c, "adapter.r=2");
         tiny_set(c, "adapter.init=random");
-        tiny_set(c, "adapter.targets=[q_proj, down_proj]");
+        tiny_set(c, "adapter.targets=[\"*.@(self_attn.q|mlp.down)_proj\"]");
         tiny_set(c, "adapter.modules_to_save=[norm]");
     }
     return c;
