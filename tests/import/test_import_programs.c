@@ -65,7 +65,7 @@ static void regular_expressions_are_patterns(void **state) {
             char *list = ndp_format("[\"%s\"]", of[k].pattern);
             CHECK_OK(import(&i, text, NULL));
             CHECK_KEYS(&i, {"adapter.targets", list});
-            CHECK_NOTES(&i, "processor_type (line 4): texts are tokenized as without images");
+            CHECK_NOTES(&i, "processor_type (line 4): read from the model folder");
             check_round_trip(&i);
             release(&i);
             free(list);
