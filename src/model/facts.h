@@ -31,6 +31,7 @@ typedef struct ndp_rope {
     double low_freq_factor, high_freq_factor; /* llama3 */
     double beta_fast, beta_slow;              /* yarn */
     bool truncate;                            /* yarn: its band is of whole dimensions */
+    double growth;                            /* rows are times 1 + growth log(1 + n) behind n original lengths */
     int64_t original_positions;
     double short_factor[NDP_LONG_FACTORS], long_factor[NDP_LONG_FACTORS]; /* longrope: dim / 2 of each */
 } ndp_rope;
@@ -96,6 +97,7 @@ typedef struct ndp_facts {
     double embedding_scale;
     double dropout;       /* the largest probability that the configuration asks for; dropout is never applied */
     int n_ropes, n_kinds; /* n_ropes 0: positions are learned, a table of max_positions rows */
+    int query_rope;       /* the table of queries, whatever that of their layer; 0: this */
     ndp_rope ropes[NDP_ROPES];
     ndp_layer_kind kinds[NDP_LAYER_KINDS];
     uint8_t kind_of[NDP_MAX_LAYERS]; /* by layer */

@@ -181,6 +181,8 @@ static const ndp_keys gpt2_keys = {.vocab = "vocab_size",
 
 static void qwen2_init(ndp_facts *f) { f->qkv_bias = true; }
 
+static void ministral3_init(ndp_facts *f) { f->head_dim = 128; }
+
 static void qwen2_vl_init(ndp_facts *f) {
     qwen2_init(f);
     f->ropes[0].theta = 1e6;
@@ -290,6 +292,8 @@ static const ndp_family families[] = {
     {"llama", "LlamaForCausalLM", &llama_names, &llama_keys, .windows = {0}},
     {"mistral", "MistralForCausalLM", &llama_names, &windowed_keys, .windows = {.size = 4096, .listed = true},
      .kv_heads_needed = true},
+    {"ministral3", "Ministral3ForCausalLM", &llama_names, &windowed_keys, .norm_eps = 1e-5, .init = ministral3_init,
+     .kv_heads_needed = true, .more = ndp_more_ministral3},
     {"qwen2", "Qwen2ForCausalLM", &llama_names, &windowed_keys, .init = qwen2_init, QWEN},
     {"qwen3", "Qwen3ForCausalLM", &qwen3_names, &qwen3_keys, .init = qwen3_init, .qk_norm = NDP_QK_NORM_HEAD, QWEN},
     {"qwen2_vl_text", "Qwen2VLForConditionalGeneration", &llama_names, &qwen2_vl_keys, QWEN_VL},

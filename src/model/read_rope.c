@@ -219,6 +219,23 @@ static ndp_status read_two(rope_config *c, ndp_facts *f) {
     return NDP_OK;
 }
 
+/* Queries have a table of their own: that of keys, with rows that grow. */
+ndp_status ndp_more_ministral3(struct json_object *config, const char *what, ndp_facts *f) {
+    static const char beta[] = "llama_4_scaling_beta";
+    bool is_scaling = !ndp_config_is_neutral(ndp_config_member(config, "rope_scaling"), 0);
+    struct json_object *rope = ndp_config_member(config, is_scaling ? "rope_scaling" : "rope_parameters");
+    if (f->ropes[0].scaling != NDP_ROPE_YARN)
+        return NDP_FAIL(NDP_ENOTSUP, "%s: RoPE without yarn is not supported for this family", what);
+    if (!ndp_config_member(rope, beta))
+        return NDP_FAIL(NDP_EFORMAT, "%s: RoPE without \"%s\", by which queries grow", what, beta);
+    f->ropes[1] = f->ropes[0];
+    NDP_TRY(ndp_json_double(rope, what, beta, &f->ropes[1].growth));
+    if (!(f->ropes[1].growth >= 0 && f->ropes[1].growth <= 100))
+        return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is %g, expected 0 to 100", what, beta, f->ropes[1].growth);
+    f->n_ropes = NDP_ROPES, f->query_rope = 1;
+    return NDP_OK;
+}
+
 ndp_status ndp_config_ropes(struct json_object *config, const char *what, const ndp_family *family, ndp_facts *f) {
     if (f->n_ropes == 0)
         return NDP_OK;

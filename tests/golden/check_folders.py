@@ -36,6 +36,11 @@ MODELS = {
                                        "sliding_window_pattern": 2}, vision_config=IMAGE, mm_tokens_per_image=4),
     "mistral3": dict(text_config=TEXT | {"model_type": "mistral", "head_dim": 8, "sliding_window": None},
                      vision_config=IMAGE | {"model_type": "pixtral", "head_dim": 8}, tie_word_embeddings=False),
+    "mistral3 with ministral3": dict(
+        text_config=TEXT | {"model_type": "ministral3", "head_dim": 8, "tie_word_embeddings": True, "rope_parameters": {
+            "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "mscale": 1.0,
+            "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.2, "rope_theta": 1e4, "beta_fast": 32.0, "beta_slow": 1.0}},
+        vision_config=IMAGE | {"model_type": "pixtral", "head_dim": 8}),
     "llava": dict(text_config=TEXT | {"model_type": "llama"}, vision_config=CLIP),
     "llava_next": dict(text_config=TEXT | {"model_type": "mistral"}, vision_config=CLIP, image_grid_pinpoints=[[8, 8]]),
     "llava_onevision": dict(text_config=TEXT | {"model_type": "qwen2", "tie_word_embeddings": True},
@@ -61,7 +66,7 @@ ADAPTERS = [{"r": 2}, {"r": 2, "targets": ["q_proj", "mlp.down_proj"], "modules_
 def make(name, folder, own_names):
     """A folder of the model, in names of modules or in those that transformers writes; True if these are others."""
     torch.manual_seed(1)
-    model = T.AutoModelForImageTextToText.from_config(T.AutoConfig.for_model(name, **MODELS[name]))
+    model = T.AutoModelForImageTextToText.from_config(T.AutoConfig.for_model(name.split()[0], **MODELS[name]))
     with torch.no_grad():
         for _, w in model.named_parameters():  # so that every tensor tells
             w.copy_(w + 0.1 * torch.randn(w.shape) if w.ndim == 1 else 0.08 * torch.randn(w.shape))

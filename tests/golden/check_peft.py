@@ -27,7 +27,7 @@ HERE = pathlib.Path(__file__).parent
 OUT = HERE / "peft"
 TEXT = 40  # tokens
 # A model of each family, with the targets that a job has by default.
-FAMILIES = ["llama-yarn", "linear-mqa", "mistral", "qwen2", "qwen3", "phi3", "olmo2", "smollm3", "gemma2", "gemma3", "gpt2",
+FAMILIES = ["llama-yarn", "linear-mqa", "mistral", "ministral3", "qwen2", "qwen3", "phi3", "olmo2", "smollm3", "gemma2", "gemma3", "gpt2",
             "stablelm", "starcoder2", "mixtral", "qwen3-moe", "qwen2-moe", "olmoe", "glm4-moe", "gpt-oss",
             "deepseek-v2", "deepseek-v3", "glm4-moe-lite"]
 # Adapters that the program trains: kinds, targets that are some of those of a name, modules that are saved whole.

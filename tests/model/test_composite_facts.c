@@ -138,6 +138,7 @@ static void ropes_of_three_positions(void **state) {
 }
 
 #define QWEN(text, more) WHOLE("qwen2_5_vl", SIZES text, more)
+#define MINISTRAL3(rope) WHOLE("mistral3", "\"model_type\": \"ministral3\", \"rope_parameters\": {" rope "}", "")
 static const struct {
     const char *text;
     ndp_status code;
@@ -150,7 +151,15 @@ static const struct {
     {WHOLE("llava", "\"model_type\": \"opt\"", ""), NDP_ENOTSUP,
      "config.json: text_config: model_type 'opt' is not supported; supported: llama"},
     {WHOLE("llava", "\"model_type\": \"llava\"", ""), NDP_ENOTSUP, "text_config: model_type 'llava' is not supported"},
-    {WHOLE("mistral3", "\"model_type\": \"ministral3\"", ""), NDP_ENOTSUP, "model_type 'ministral3'"},
+    {WHOLE("mistral3", "\"model_type\": \"mistral4\"", ""), NDP_ENOTSUP, "model_type 'mistral4'"},
+    {MINISTRAL3("\"rope_type\": \"default\", \"llama_4_scaling_beta\": 0.1"), NDP_ENOTSUP,
+     "RoPE without yarn is not supported for this family"},
+    {WHOLE("mistral3", "\"model_type\": \"ministral3\"", ""), NDP_ENOTSUP, "RoPE without yarn"},
+    {MINISTRAL3("\"rope_type\": \"yarn\", \"factor\": 4.0"), NDP_EFORMAT, "without \"llama_4_scaling_beta\""},
+    {MINISTRAL3("\"rope_type\": \"yarn\", \"factor\": 4.0, \"llama_4_scaling_beta\": null"), NDP_EFORMAT,
+     "without \"llama_4_scaling_beta\""},
+    {MINISTRAL3("\"rope_type\": \"yarn\", \"factor\": 4.0, \"llama_4_scaling_beta\": -1.0"), NDP_EFORMAT,
+     "\"llama_4_scaling_beta\" is -1, expected 0 to 100"},
     {WHOLE("llava", "\"model_type\": 3", ""), NDP_EFORMAT, "model_type"},
     {WHOLE("llama4", "\"model_type\": \"llama4_text\"", ""), NDP_ENOTSUP,
      "'llama4' is a model of several parts, of which text is one (\"text_config\": \"llama4_text\")"},

@@ -7,10 +7,10 @@
 #include "weights/adapter_folder.h"
 #include "weights/tensor_set.h"
 
-static const char *const families[] = {"llama-yarn", "linear-mqa",  "mistral",     "qwen2",        "qwen3", "phi3",
-                                       "olmo2",      "smollm3",     "gemma2",      "gemma3",       "gpt2",  "stablelm",
-                                       "starcoder2", "mixtral",     "qwen3-moe",   "qwen2-moe",    "olmoe", "glm4-moe",
-                                       "gpt-oss",    "deepseek-v2", "deepseek-v3", "glm4-moe-lite"};
+static const char *const families[] = {
+    "llama-yarn", "linear-mqa", "mistral",  "ministral3", "qwen2",       "qwen3",       "phi3",         "olmo2",
+    "smollm3",    "gemma2",     "gemma3",   "gpt2",       "stablelm",    "starcoder2",  "mixtral",      "qwen3-moe",
+    "qwen2-moe",  "olmoe",      "glm4-moe", "gpt-oss",    "deepseek-v2", "deepseek-v3", "glm4-moe-lite"};
 
 static char *place; /* a folder for all files of this program */
 
