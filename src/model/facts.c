@@ -388,9 +388,11 @@ static ndp_status parse_composite(const ndp_composite *c, struct json_object *co
                           : NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for the facts of a model", what);
     free(where);
     json_object_put(text);
-    if (st == NDP_OK)
-        out->base = c->base, out->composite = c->type;
-    return st;
+    if (st != NDP_OK)
+        return st;
+    out->base = c->base, out->composite = c->type;
+    out->logit_cap = 0; /* of causal language models, whose head this is not */
+    return NDP_OK;
 }
 
 ndp_status ndp_facts_parse(struct json_object *config, const char *what, ndp_facts *out) {

@@ -279,7 +279,7 @@ static void gpt2_init(ndp_facts *f) {
 #define QWEN .windows = {QWEN_WINDOWS, .from_key = "max_window_layers", .from = 28}, .kv_heads_needed = true
 /* mrope turns columns by three positions of a patch; those of text are one. */
 #define QWEN_VL                                                                                                        \
-    .norm_eps = 1e-5, .init = qwen2_vl_init, .kv_heads_needed = true, .mrope = true,                                   \
+    .norm_eps = 1e-5, .init = qwen2_vl_init, .kv_heads_needed = true, .mrope = NDP_MROPE_SECTIONS,                     \
     .windows = {QWEN_WINDOWS, .from_key = "max_window_layers", .from = 80}
 #define LAYER_NORM .norm = &ndp_norm_layer, .norm_eps = 1e-5
 #define GEMMA .norm = &ndp_norm_rms_offset, .kv_heads_needed = true, .more = ndp_more_gemma
@@ -299,7 +299,7 @@ static const ndp_family families[] = {
     {"qwen2_vl_text", "Qwen2VLForConditionalGeneration", &llama_names, &qwen2_vl_keys, QWEN_VL},
     {"qwen2_5_vl_text", "Qwen2_5_VLForConditionalGeneration", &llama_names, &qwen2_vl_keys, QWEN_VL},
     {"qwen3_vl_text", "Qwen3VLForConditionalGeneration", &qwen3_names, &qwen3_vl_keys, .init = qwen3_vl_init,
-     .qk_norm = NDP_QK_NORM_HEAD, .kv_heads_needed = true, .mrope = true},
+     .qk_norm = NDP_QK_NORM_HEAD, .kv_heads_needed = true, .mrope = NDP_MROPE_TURNS},
     {"phi3", "Phi3ForCausalLM", &phi3_names, &windowed_keys, .norm_eps = 1e-5, .partial = true,
      .reads = {"partial_rotary_factor"}},
     {"olmo2", "Olmo2ForCausalLM", &olmo2_names, &olmo2_keys, .norm_eps = 1e-5, .qk_norm = NDP_QK_NORM_WHOLE},

@@ -42,6 +42,9 @@ typedef struct ndp_window_rule {
     int64_t from, end, every;
 } ndp_window_rule;
 
+/* By which of three positions a pair of columns turns: none, by sections of all pairs, or in turns. */
+typedef enum ndp_mrope { NDP_MROPE_NONE, NDP_MROPE_SECTIONS, NDP_MROPE_TURNS } ndp_mrope;
+
 typedef struct ndp_family {
     const char *type, *architecture; /* model_type; the class in `architectures` */
     const ndp_names *names;
@@ -53,7 +56,7 @@ typedef struct ndp_family {
     void (*init)(ndp_facts *f); /* what else its configurations may leave out, and what they never say; NULL: nothing */
     double rotary;              /* the part of a head that turns, unless the configuration says; 0: all */
     bool partial;               /* reads partial_rotary_factor */
-    bool mrope;                 /* columns may turn by several positions, which are one for text */
+    ndp_mrope mrope;            /* how columns turn by several positions, which are one for text */
     bool kv_heads_needed;       /* when missing, they are not as many as the heads */
     /* Sizes of heads, after all others were read. NULL: head_dim, or hidden / heads. */
     ndp_status (*shape)(struct json_object *config, const char *what, ndp_facts *f);

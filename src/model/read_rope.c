@@ -173,6 +173,18 @@ static ndp_status read_dim(const rope_config *c, ndp_rope *r) {
     return NDP_OK;
 }
 
+/* Sections have all pairs, or transformers fails. */
+static ndp_status check_sections(const rope_config *c, const ndp_rope *r) {
+    struct json_object *list = ndp_config_member(c->rope, "mrope_section");
+    int64_t pairs = list ? 0 : 64; /* its default */
+    for (size_t i = 0; json_object_is_type(list, json_type_array) && i < json_object_array_length(list); i++)
+        pairs += json_object_get_int64(json_object_array_get_idx(list, i));
+    return c->family->mrope != NDP_MROPE_SECTIONS || pairs == r->dim / 2
+               ? NDP_OK
+               : NDP_FAIL(NDP_EFORMAT, "%s: \"mrope_section\", given or by default, has %lld pairs of columns, not %d",
+                          c->what, (long long)pairs, r->dim / 2);
+}
+
 /* What fp32 cannot follow: beyond a whole turn a position the angles soon have no digits left. */
 static ndp_status check_table(const rope_config *c, const ndp_rope *r) {
     double fastest = ndp_rope_fastest(r);
@@ -195,6 +207,7 @@ static ndp_status read_table(const rope_config *c, ndp_rope *r) {
     NDP_TRY(ndp_config_positive(c->rope, c->what, "rope_theta", &r->theta));
     NDP_TRY(read_dim(c, r));
     NDP_TRY(read_scaling(c, r));
+    NDP_TRY(check_sections(c, r));
     return check_table(c, r);
 }
 

@@ -76,9 +76,11 @@ static void which_key_ties(void **state) {
         for (int k = 0; k < NDP_COUNT(texts); k++) {
             char config[600];
             ndp_facts f;
+            const char *rope =
+                strstr(rules[i].type, "qwen2") ? ", \"rope_scaling\": {\"mrope_section\": [2, 1, 1]}" : "";
             snprintf(config, sizeof config,
-                     "{\"model_type\": \"%s\", \"text_config\": {" SIZES ", \"head_dim\": 8%s}%s}", rules[i].type,
-                     texts[k], wholes[k]);
+                     "{\"model_type\": \"%s\", \"text_config\": {" SIZES ", \"head_dim\": 8%s%s}%s}", rules[i].type,
+                     texts[k], rope, wholes[k]);
             CHECK_OK(parse(config, &f));
             assert_int_equal(f.tied, expected[k]);
         }
@@ -137,7 +139,7 @@ static void ropes_of_three_positions(void **state) {
     assert_true(f.ropes[0].scaling == NDP_ROPE_YARN && f.ropes[0].factor == 4);
 }
 
-#define QWEN(text, more) WHOLE("qwen2_5_vl", SIZES text, more)
+#define QWEN(text, more) WHOLE("qwen2_5_vl", SIZES ", \"rope_scaling\": {\"mrope_section\": [2, 1, 1]}" text, more)
 #define MINISTRAL3(rope) WHOLE("mistral3", "\"model_type\": \"ministral3\", \"rope_parameters\": {" rope "}", "")
 static const struct {
     const char *text;
@@ -170,6 +172,9 @@ static const struct {
     {LLAVA(SIZES, ", \"quantization_config\": {\"quant_method\": \"awq\"}"), NDP_ENOTSUP, "quantization_config"},
     {LLAVA(SIZES, ", \"tie_word_embeddings\": null"), NDP_EFORMAT, "\"tie_word_embeddings\" is null"},
     {LLAVA(SIZES ", \"rope_scaling\": {\"type\": \"mrope\"}", ""), NDP_ENOTSUP, "rope type 'mrope'"},
+    {WHOLE("qwen2_vl", SIZES ", \"rope_scaling\": {\"type\": \"mrope\", \"mrope_section\": [1, 1, 1]}", ""),
+     NDP_EFORMAT, "\"mrope_section\", given or by default, has 3 pairs of columns, not 4"},
+    {WHOLE("qwen2_vl", SIZES, ""), NDP_EFORMAT, "has 64 pairs of columns, not 4"},
     {QWEN("", ", \"hidden_size\": 64"), NDP_EFORMAT,
      "config.json: \"hidden_size\" is 64, but 32 in \"text_config\", which transformers reads"},
     {QWEN("", ", \"num_hidden_layers\": 3"), NDP_EFORMAT, "\"num_hidden_layers\" is 3"},
@@ -183,6 +188,22 @@ static void bad_texts_are_refused(void **state) {
     CHECK_OK(parse(QWEN("", ", \"hidden_size\": 32, \"rope_theta\": 5.0"), &f));
     assert_true(f.ropes[0].theta == 1e6);
     CHECK_OK(parse(LLAVA(SIZES, ", \"hidden_size\": 64"), &f)); /* never read there */
+}
+
+/* The cap is one of causal language models, which the head of a whole is not. */
+static void heads_have_no_cap(void **state) {
+    static const char gemma[] = SIZES ", \"head_dim\": 8, \"final_logit_softcapping\": 1.5";
+    char config[600];
+    ndp_facts f;
+    (void)state;
+    snprintf(config, sizeof config, "{\"model_type\": \"gemma3_text\", %s}", gemma);
+    CHECK_OK(parse(config, &f));
+    assert_true(f.logit_cap == 1.5);
+    snprintf(config, sizeof config, "{\"model_type\": \"gemma3\", \"text_config\": {%s}}", gemma);
+    CHECK_OK(parse(config, &f));
+    assert_true(f.logit_cap == 0);
+    CHECK_OK(parse(WHOLE("llava", "\"model_type\": \"gemma2\", " SIZES, ""), &f));
+    assert_true(f.logit_cap == 0 && f.attention_cap == 50 && f.tied);
 }
 
 static void a_spec_says_what_the_text_is_of(void **state) {
@@ -207,6 +228,7 @@ int main(void) {
         cmocka_unit_test(tensors_have_the_names_of_the_whole),
         cmocka_unit_test(ropes_of_three_positions),
         cmocka_unit_test(bad_texts_are_refused),
+        cmocka_unit_test(heads_have_no_cap),
         cmocka_unit_test(a_spec_says_what_the_text_is_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -119,6 +119,9 @@ static void write_config(const spelling *s, const char *from, const char *folder
     struct json_object *text, *whole = json_object_new_object(), *image = json_object_new_object();
     CHECK_OK(ndp_json_read(path, &text));
     json_object_object_del(text, "architectures");
+    if (strncmp(s->type, "qwen", 4) == 0)
+        json_object_object_add(text, "rope_scaling",
+                               json_tokener_parse("{\"type\": \"mrope\", \"mrope_section\": [1, 1, 1]}"));
     struct json_object *tied = json_object_object_get(text, "tie_word_embeddings");
     json_object_object_add(image, "hidden_size", json_object_new_int(16));
     json_object_object_add(image, "scale", json_object_new_double(0.25));
