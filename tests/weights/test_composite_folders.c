@@ -9,6 +9,7 @@
 #include "train/golden.h"
 #include "train/tiny_run.h"
 #include "weights/adapter_folder.h"
+#include "weights/tensor_set.h"
 
 /* How the files of a model name the text's tensors that the golden model has as model.X and lm_head.X, and others. */
 typedef struct spelling {
@@ -362,6 +363,26 @@ static void adapters_are_of_the_text(void **state) {
     free(whole);
 }
 
+/* Factors of another part are those of no tensor that is known. */
+static void adapters_of_other_parts_are_refused(void **state) {
+    char *whole = make_whole(&spellings[1]), *run = ndp_format("%s/run", place), *out = ndp_format("%s/out", place);
+    char *adapter = ndp_format("%s/adapter", run);
+    const ndp_tensor_spec spec = {.dtype = NDP_F32, .ndim = 2, .shape = {2, 4}};
+    int64_t changed;
+    (void)state;
+    train(whole, "run", true);
+    tensor_set *set = set_read(adapter, "adapter_model");
+    set_add(set, "base_model.model.model.vision_tower.blocks.0.attn.lora_A.weight", &spec);
+    set_write(set, adapter, "adapter_model");
+    set_release(set);
+    CHECK_FAILS(ndp_adapter_merge(whole, adapter, out, &changed), NDP_ENOTSUP,
+                "is of another part of the llava than its text, whose names begin with model.language_model.");
+    free(adapter);
+    free(out);
+    free(run);
+    free(whole);
+}
+
 /* A head that is tied to the embedding is saved by either name, as both. */
 static void tied_heads_are_saved(void **state) {
     char *whole = make_whole(&spellings[4]), *run = ndp_format("%s/run", place);
@@ -485,6 +506,7 @@ int main(void) {
                                        OF(4),
                                        OF(5),
                                        cmocka_unit_test(tied_heads_are_saved),
+                                       cmocka_unit_test(adapters_of_other_parts_are_refused),
                                        cmocka_unit_test(missing_tensors_are_named),
                                        cmocka_unit_test(other_texts_are_refused),
                                        cmocka_unit_test(a_folder_that_is_gone_is_missed),
