@@ -187,7 +187,6 @@ static ndp_status read_family(struct json_object *config, const char *what, cons
         return refuse_family(config, what, type);
     snprintf(f->family, sizeof f->family, "%s", type);
     f->names = family->names;
-    f->base = family->names->base;
     *out = family;
     return check_class(config, what, family->architecture);
 }

@@ -66,7 +66,7 @@ struct ndp_names; /* of tensors (families.h) */
 typedef struct ndp_facts {
     char family[32]; /* model_type */
     const struct ndp_names *names;
-    const char *base;      /* of the names that begin with names->base, in place of it; where that is all, the same */
+    const char *base;      /* of the names that begin with names->base, in place of it; NULL: that */
     const char *composite; /* model_type of the model of several parts whose text this is; NULL: this is the model */
     int64_t vocab;
     int layers, hidden, heads, kv_heads, head_dim, ffn;

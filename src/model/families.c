@@ -367,8 +367,8 @@ const char *ndp_family_list(char *out, size_t size) {
 /* ---- names in files ---- */
 
 const char *ndp_facts_base(const ndp_facts *f, const char **name) {
-    size_t n = strlen(f->names->base);
-    if (strncmp(*name, f->names->base, n) != 0)
+    size_t n = f->base ? strlen(f->names->base) : 0;
+    if (!f->base || strncmp(*name, f->names->base, n) != 0)
         return "";
     *name += n;
     return f->base;

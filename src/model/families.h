@@ -69,8 +69,7 @@ typedef struct ndp_family {
     const char *reads[6];   /* keys that would be refused from others, besides those of `windows` */
 } ndp_family;
 
-/* Of a name of ndp_names that begins with its base, the rest, and what the model has before that; of another one
- * all of it, and "". */
+/* Where facts.base goes before a name of ndp_names: that, and the rest of the name; else "", and all of it. */
 const char *ndp_facts_base(const ndp_facts *f, const char **name);
 /* The whole name. */
 void ndp_facts_name(const ndp_facts *f, const char *name, char out[NDP_TENSOR_NAME]);

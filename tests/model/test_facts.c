@@ -100,7 +100,7 @@ static const struct {
     {"[]", NDP_EFORMAT, "not a JSON object"},
     {"{}", NDP_EFORMAT, "\"model_type\""},
     {"{\"model_type\": 3}", NDP_EFORMAT, "model_type"},
-    {"{\"model_type\": \"opt\"}", NDP_ENOTSUP, "model_type 'opt' is not supported; supported: llama, mistral, qwen2"},
+    {"{\"model_type\": \"opt\"}", NDP_ENOTSUP, "model_type 'opt' is not supported; supported: llama, mistral, ministral3"},
     {"{\"model_type\": \"phimoe\", \"num_local_experts\": 16}", NDP_ENOTSUP,
      "'phimoe' is a mixture of experts (\"num_local_experts\": 16) with a router of SparseMixer: that is not "
      "supported; supported: llama"},
