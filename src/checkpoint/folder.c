@@ -232,25 +232,6 @@ void ndp_weights_close(ndp_weights *w) {
     free(w);
 }
 
-ndp_status ndp_weights_prefix(ndp_weights *w, const char *prefix) {
-    for (int64_t i = 0; i < w->n; i++)
-        if (strncmp(w->tensors[i].entry->spec.name, prefix, strlen(prefix)) == 0)
-            return NDP_OK;
-    for (int64_t i = 0; i < w->n; i++) {
-        if (strncmp(w->tensors[i].entry->spec.name, "lm_head", 7) == 0)
-            continue;
-        ndp_tensor_entry *entry = ndp_arena_alloc(&w->arena, sizeof *entry);
-        const char *name = ndp_arena_format(&w->arena, "%s%s", prefix, w->tensors[i].entry->spec.name);
-        NDP_CHECK_MEMORY(entry && name, "for the names of %lld tensors", (long long)w->n);
-        *entry = *w->tensors[i].entry;
-        entry->spec.name = name;
-        w->tensors[i].entry = entry;
-    }
-    if (w->n)
-        qsort(w->tensors, (size_t)w->n, sizeof *w->tensors, compare_named);
-    return NDP_OK;
-}
-
 const ndp_named_tensor *ndp_weights_named(const ndp_weights *w, const char *name) {
     ndp_tensor_entry wanted = {.spec.name = name};
     ndp_named_tensor key = {&wanted, NULL, NULL};

@@ -4,6 +4,7 @@
 #ifndef NDP_CHECKPOINT_FOLDER_H
 #define NDP_CHECKPOINT_FOLDER_H
 
+#include "base/arena.h"
 #include "base/hash128.h"
 #include "base/text.h"
 #include "checkpoint/lock.h"
@@ -29,9 +30,24 @@ NDP_API ndp_status ndp_weights_open_stem(const char *folder, const char *stem, n
 NDP_API ndp_status ndp_weights_open_all(const char *folder, const char *stem, ndp_weights **out);
 void ndp_weights_close(ndp_weights *w);
 
-/* The files of a bare model omit `prefix` in all names: if no name starts with it, it is put before all names but
- * lm_head's. NDP_ENOMEM. */
-NDP_API ndp_status ndp_weights_prefix(ndp_weights *w, const char *prefix);
+/* How a model names its tensors. The files of a bare model omit `prefix` in all names: if no name starts with it, it is
+ * put before all names but lm_head's. With a `text` (PREFIX WORD "."; "": there is none), the model is the text of one
+ * of several parts, and names of files are those of the text that begin with one of
+ *
+ *   PREFIX WORD .          model.language_model.layers.0...     and  lm_head.weight
+ *   WORD . PREFIX          language_model.model.layers.0...     and  language_model.lm_head.weight
+ *   WORD .                 language_model.layers.0...           a bare model
+ *   PREFIX                 model.layers.0...                    and  lm_head.weight
+ *
+ * the first of them that there is: they become those of the first row. Others stay. NDP_EFORMAT: there are names of the
+ * first and of the second row. NDP_ENOMEM. */
+typedef struct ndp_naming {
+    const char *prefix, *text;
+} ndp_naming;
+NDP_API ndp_status ndp_weights_rename(ndp_weights *w, const ndp_naming *n);
+/* The name that files have for a tensor of the text, which became `name`: the same, or one from the arena; NULL: no
+ * memory. */
+const char *ndp_weights_file_name(const ndp_weights *w, ndp_arena *arena, const char *name);
 
 /* Where the set has `tensor`, and it is the members of a stack, a pattern, one after the other, [n, rows of all words,
  * columns]: takes it as a tensor for each member, as the pattern names them. Of another shape it stays. NDP_ENOMEM. */
@@ -44,8 +60,8 @@ NDP_API ndp_status ndp_weights_dequantise(ndp_weights *w, const char *tensor, co
 /* True for a tensor that a model may ignore, such as a tied lm_head.weight. */
 typedef bool ndp_weights_ignore(const char *name, void *arg);
 
-/* Takes matrices of fp8 that have scales beside them (checkpoint/fp8.h) as ones of bf16. Tensors of fp8 that
- * `stays` names can be read as bytes, and are written as what they are. NDP_ENOMEM. */
+/* Takes matrices of fp8 that have scales beside them (checkpoint/fp8.h) as ones of bf16. Tensors of types that cannot
+ * be converted, of those that `stays` names, can be read as bits, and are written as what they are. NDP_ENOMEM. */
 NDP_API ndp_status ndp_weights_widen(ndp_weights *w, ndp_weights_ignore *stays, void *arg);
 
 /* As it was opened; borrowed. */

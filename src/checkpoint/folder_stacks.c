@@ -87,12 +87,14 @@ ndp_status ndp_weights_dequantise(ndp_weights *w, const char *tensor, const int6
 
 static const char fp8[] = "F8_E4M3";
 
-/* A tensor of fp8 that is moved as it is. */
-static ndp_status as_bytes(ndp_weights *w, ndp_named_tensor *t) {
+/* A tensor of a type that cannot be converted is moved as it is, as one of integers as large. */
+static ndp_status as_bits(ndp_weights *w, ndp_named_tensor *t) {
+    static const ndp_dtype integers[] = {[1] = NDP_U8, [2] = NDP_U16, [4] = NDP_I32, [8] = NDP_I64};
     ndp_tensor_entry *one = ndp_arena_alloc(&w->arena, sizeof *one);
     NDP_CHECK_MEMORY(one, "for the names of %lld tensors", (long long)w->n);
     *one = *t->entry;
-    one->spec.dtype = NDP_U8, one->spec.as = fp8;
+    one->spec.dtype = one->elements ? integers[one->bytes / (size_t)one->elements] : NDP_U8;
+    one->spec.as = one->type_name;
     t->entry = one;
     return NDP_OK;
 }
@@ -131,10 +133,11 @@ ndp_status ndp_weights_widen(ndp_weights *w, ndp_weights_ignore *stays, void *ar
     ndp_status st = gone ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld tensors", (long long)w->n);
     for (int64_t i = 0; st == NDP_OK && i < w->n; i++) {
         ndp_named_tensor *t = &w->tensors[i];
-        bool is_fp8 = strcmp(t->entry->type_name, fp8) == 0, kept = is_fp8 && stays(t->entry->spec.name, arg);
+        bool is_fp8 = strcmp(t->entry->type_name, fp8) == 0;
+        bool kept = t->entry->spec.dtype == NDP_DTYPES && stays(t->entry->spec.name, arg);
         const ndp_named_tensor *scales = is_fp8 && !kept ? scales_of(w, t) : NULL;
         if (kept)
-            st = as_bytes(w, t);
+            st = as_bits(w, t);
         else if (scales)
             st = widen(w, t, scales), gone[scales - w->tensors] = true;
     }

@@ -27,6 +27,8 @@ struct ndp_weights {
     int64_t n_files, file_capacity;
     ndp_named_tensor *tensors; /* sorted by name */
     int64_t n, capacity;
+    /* What names of a text begin with in files, and here; what that of a head's tensors does. NULL: as here. */
+    const char *file_text, *text, *file_head;
     ndp_arena arena;
 };
 

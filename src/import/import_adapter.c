@@ -2,15 +2,87 @@
 #include "import/import_parts.h"
 
 #include "base/text.h"
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A module that is no projection, or a regular expression. */
+/* ---- a regular expression as a pattern of fnmatch(3), for what both can say ---- */
+
+static bool add_alternatives(const char **at, ndp_str *out);
+
+/* A group, or digits, with what says how often: "@(a|b)", "+([0-9])". */
+static bool add_group(const char **at, const char *digits, ndp_str *out) {
+    ndp_str inner = {0};
+    bool said = true;
+    if (digits) {
+        ndp_str_add(&inner, "[0-9]");
+    } else {
+        *at += strncmp(*at, "(?:", 3) == 0 ? 3 : 1;
+        said = add_alternatives(at, &inner) && **at == ')';
+        *at += said;
+    }
+    bool often = **at && strchr("?*+", **at);
+    if (said && inner.length)
+        ndp_str_addf(out, "%c(%s)", often ? **at : '@', inner.data);
+    *at += often;
+    out->failed |= inner.failed;
+    ndp_str_release(&inner);
+    return said;
+}
+
+static bool add_piece(const char **at, ndp_str *out) {
+    static const char *const digits[] = {"[\\d]", "[0-9]", "\\d"};
+    for (int i = 0; i < NDP_COUNT(digits); i++)
+        if (strncmp(*at, digits[i], strlen(digits[i])) == 0) {
+            *at += strlen(digits[i]);
+            return add_group(at, digits[i], out);
+        }
+    if (**at == '(')
+        return add_group(at, NULL, out);
+    bool any = **at == '.', escaped = **at == '\\' && ispunct((unsigned char)(*at)[1]);
+    char c = (*at)[escaped], next = (*at)[escaped + 1];
+    if (!any && !(isalnum((unsigned char)c) || c == '_' || c == '-' || (escaped && c == '.')))
+        return false;
+    *at += 1 + escaped;
+    if (any && (next == '*' || next == '+'))
+        ndp_str_add(out, next == '*' ? "*" : "?*"), ++*at;
+    else
+        ndp_str_addf(out, "%c", any ? '?' : c);
+    return any || !next || !strchr("*+?{", next);
+}
+
+/* Up to the end, or a bracket. */
+static bool add_alternatives(const char **at, ndp_str *out) {
+    bool said = true;
+    for (; said && **at && **at != ')';)
+        if (**at == '|')
+            ndp_str_addf(out, "%c", *(*at)++);
+        else
+            said = add_piece(at, out);
+    return said;
+}
+
+/* PEFT compares with whole names, as patterns are. */
+static bool add_pattern(const char *regex, ndp_str *out) {
+    size_t before = out->length;
+    ndp_str_add(out, "@(");
+    bool said = add_alternatives(&regex, out) && !*regex && !out->failed;
+    ndp_str_add(out, ")");
+    if (!said)
+        out->length = before;
+    return said;
+}
+
+/* ---- targets ---- */
+
+static bool is_regex(const char *target) { return strpbrk(target, "\\()|+^$"); }
+
+/* A module that is no projection, or a regular expression that no pattern says. */
 static ndp_status check_target(ndp_import *m, const char *target) {
     const char *key = ndp_import_is_axolotl(m) ? "lora_target_modules" : "lora_target";
     static const char *const others[] = {"embed_tokens", "lm_head", "wte", "wpe"};
     const char *why =
-        strpbrk(target, "\\()|+^$") ? "a regular expression: name the projections, or patterns such as *.q_proj" : NULL;
+        is_regex(target) ? "a regular expression: name the projections, or patterns such as *.q_proj" : NULL;
     for (int i = 0; i < NDP_COUNT(others); i++)
         if (strcmp(target, others[i]) == 0)
             why = "embedding and head have no factors: name them in lora_modules_to_save, which trains them whole";
@@ -29,6 +101,14 @@ static ndp_status add_parameter(ndp_strings *targets, const char *parameter) {
     return st;
 }
 
+static ndp_status add_target(ndp_import *m, ndp_strings *targets, const char *target) {
+    ndp_str pattern = {0};
+    bool said = is_regex(target) && ndp_import_is_axolotl(m) && m->read.targets.n == 1 && add_pattern(target, &pattern);
+    ndp_status st = said ? ndp_strings_add(targets, pattern.data) : check_target(m, target);
+    ndp_str_release(&pattern);
+    return st == NDP_OK && !said ? ndp_strings_add(targets, target) : st;
+}
+
 static ndp_status finish_targets(ndp_import *m) {
     ndp_strings *targets = &m->job.adapter.targets;
     if (ndp_import_is_set(&m->notes, "adapter.targets"))
@@ -36,10 +116,8 @@ static ndp_status finish_targets(ndp_import *m) {
     ndp_strings_release(targets);
     if (m->read.target_linear == WORD_YES)
         NDP_TRY(ndp_strings_add(targets, "linear"));
-    for (int i = 0; i < m->read.targets.n; i++) {
-        NDP_TRY(check_target(m, m->read.targets.items[i]));
-        NDP_TRY(ndp_strings_add(targets, m->read.targets.items[i]));
-    }
+    for (int i = 0; i < m->read.targets.n; i++)
+        NDP_TRY(add_target(m, targets, m->read.targets.items[i]));
     for (int i = 0; i < m->read.parameters.n; i++)
         NDP_TRY(add_parameter(targets, m->read.parameters.items[i]));
     if (targets->n == 0) /* PEFT has a list for each family; Axolotl's examples name theirs */

@@ -59,7 +59,7 @@ static const import_key keys[] = {
     /* the model */
     {axolotl, "base_model", TEXT(job.model.path)},
     {axolotl, "tokenizer_config", TEXT(job.data.tokenizer)},
-    {axolotl, "base_model_config cls_model_config model_type model_config_type tokenizer_type tokenizer_use_fast tokenizer_legacy "
+    {axolotl, "base_model_config cls_model_config model_type model_config_type tokenizer_type processor_type tokenizer_use_fast tokenizer_legacy "
               "tokenizer_use_mistral_common is_falcon_derived_model is_llama_derived_model is_mistral_derived_model "
               "is_qwen_derived_model", LEFT("read from the model folder")},
     {axolotl, "trust_remote_code", LEFT("model folders are read without running code from them")},
@@ -102,7 +102,7 @@ static const import_key keys[] = {
     {axolotl, "peft_autocast_adapter_dtype", LEFT("factors are in fp32; computation uses precision.compute")},
     {axolotl, "merge_lora", LEFT("`ndparallel merge` does it")},
     {axolotl, "unfrozen_parameters optim_target_modules lisa_*", REFUSED(all_trained)},
-    {axolotl, "is_multimodal image_size image_resize_algorithm processor_type freeze_mm_modules", REFUSED(no_images)},
+    {axolotl, "is_multimodal image_size image_resize_algorithm freeze_mm_modules", REFUSED(no_images)},
 
     /* the layout */
     {axolotl, "tensor_parallel_size", AXIS(TP)},

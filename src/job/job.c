@@ -229,6 +229,14 @@ void ndp_job_notes(const ndp_job *j, ndp_str *out) {
                      "note: the %s that config.json puts behind the last layer, for more tokens, %s not trained; where "
                      "the model folder has tensors of them, exports copy these as they are\n",
                      s->carried == 1 ? "module" : "modules", s->carried == 1 ? "is" : "are");
+    if (s->composite && j->config->model.path && j->config->model.init != NDP_INIT_RANDOM)
+        ndp_str_addf(out,
+                     "note: of the %s in the model folder the text is trained; exports copy the tensors of its other "
+                     "parts as they are\n",
+                     s->composite);
+    else if (s->composite)
+        ndp_str_addf(out, "note: of the %s the text is trained; its other parts have no weights, and exports none\n",
+                     s->composite);
     if (s->packed && j->config->model.path && j->config->model.init != NDP_INIT_RANDOM)
         ndp_str_addf(out,
                      "note: %s are dequantised where they are read; the run trains and exports them as any weights\n",

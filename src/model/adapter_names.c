@@ -39,10 +39,10 @@ static bool is_target(const char *tensor, const char *target) {
     char module[NDP_MODULE_NAME];
     if (is_linear(target) || ends_with_module(tensor, target))
         return true;
-    if (!strpbrk(target, "*?["))
+    if (!strpbrk(target, "*?[("))
         return false;
     ndp_module_of(tensor, module);
-    return fnmatch(target, module, 0) == 0;
+    return fnmatch(target, module, FNM_EXTMATCH) == 0;
 }
 
 bool ndp_adapter_targets(const ndp_adapter *a, const char *tensor) {
@@ -70,7 +70,7 @@ static bool is_stack_target(const ndp_segment *s, const char *target) {
     size_t n = strlen(parameter), k = strlen(target);
     bool end = k <= n && strcmp(parameter + n - k, target) == 0 && (k == n || parameter[n - k - 1] == '.');
     return s->ndim == 2 && !ndp_adapter_inner(s->name) && strstr(target, "experts") &&
-           (end || fnmatch(target, parameter, 0) == 0);
+           (end || fnmatch(target, parameter, FNM_EXTMATCH) == 0);
 }
 
 /* Whether a target names member i of a stack. */
@@ -94,7 +94,10 @@ ndp_stack_factors ndp_adapter_of_stack(const ndp_adapter *a, const ndp_segment *
 
 /* A tied head has no tensor of its own. */
 bool ndp_module_is_named(const char *tensor, const char *name, const ndp_facts *f) {
-    bool tokens = f && ends_with_module(tensor, f->names->tokens) && module_length(tensor) == strlen(f->names->tokens);
+    char embedding[NDP_TENSOR_NAME] = "";
+    if (f)
+        ndp_facts_name(f, f->names->tokens, embedding);
+    bool tokens = ends_with_module(tensor, embedding) && module_length(tensor) == strlen(embedding);
     return ends_with_module(tensor, name) || (tokens && f->tied && strcmp(name, f->names->head) == 0);
 }
 

@@ -21,7 +21,7 @@ static const ndp_architecture_table *choose(struct json_object *config, const nd
     return ndp_architectures[0];
 }
 
-static const ndp_model_spec nothing = {.bos = -1, .eos = -1, .prefix = ""};
+static const ndp_model_spec nothing = {.bos = -1, .eos = -1, .prefix = "", .text = ""};
 
 static void describe(ndp_model_spec *s) {
     ndp_model_spec d = nothing;
@@ -77,8 +77,7 @@ ndp_status ndp_model_build(const ndp_model_spec *s, const ndp_model_opts *opts, 
     return s->architecture->build(s->facts, opts, out);
 }
 
-const char *ndp_model_prefix(const ndp_model *m) {
-    ndp_model_spec s = nothing;
-    m->architecture->describe(m->facts, &s);
-    return s.prefix;
+void ndp_model_describe(const ndp_model *m, ndp_model_spec *out) {
+    *out = nothing;
+    m->architecture->describe(m->facts, out);
 }

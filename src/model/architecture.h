@@ -36,6 +36,10 @@ typedef struct ndp_model_spec {
     int64_t parameters;      /* distinct ones */
     int64_t largest;         /* elements of the largest tensor of its files */
     const char *prefix;      /* what files of the bare model (without a head) leave out of all names; "": nothing */
+    /* Of a model of several parts, of which the text is built: its model_type (NULL: it is the whole), and what the
+     * names of all of its tensors but the head's begin with ("": nothing else does not). Exports copy the tensors of
+     * other parts from the model folder, unread. */
+    const char *composite, *text;
     /* Two tensors that config.json makes one, but files may hold apart: the embedding, the head. "": it ties none. */
     char tie[2][NDP_TENSOR_NAME];
     /* Modules behind the last layer that are not built: exports copy their tensors from the model folder, unread. */
@@ -99,7 +103,7 @@ void ndp_model_spec_release(ndp_model_spec *s);
 /* NDP_EINVAL: a name in opts->frozen is that of no unit, or nothing is left to train; and the errors of `build`. */
 NDP_API ndp_status ndp_model_build(const ndp_model_spec *s, const ndp_model_opts *opts, ndp_model *out);
 
-/* ndp_model_spec.prefix of a built model. */
-const char *ndp_model_prefix(const ndp_model *m);
+/* What the architecture says of a built model; nothing in it is owned. */
+void ndp_model_describe(const ndp_model *m, ndp_model_spec *out);
 
 #endif

@@ -81,7 +81,8 @@ int ndp_unit_add(ndp_unit_builder *b, const char *name, int x, int y) {
 static int rope(ndp_unit_builder *b, int x, int heads, int kv_heads) {
     if (b->layer.rope == NDP_NO_ROPE)
         return x;
-    int table = nth_data(b, NDP_INPUT_TABLE, b->layer.rope), position = ndp_unit_data(b, NDP_INPUT_POSITIONS);
+    int which = kv_heads == 0 && b->f->query_rope ? b->f->query_rope : b->layer.rope;
+    int table = nth_data(b, NDP_INPUT_TABLE, which), position = ndp_unit_data(b, NDP_INPUT_POSITIONS);
     ndp_op_attr attr = {.heads = heads,
                         .kv_heads = kv_heads,
                         .head_dim = b->f->head_dim,
@@ -102,7 +103,7 @@ static void heads_of(ndp_unit_builder *b, int qkv, int out[3]) {
     const ndp_facts *f = b->f;
     int64_t d = f->head_dim, nq = f->heads * d, nkv = f->kv_heads * d;
     bool norms = f->qk_norm != NDP_QK_NORM_NONE;
-    if (!norms)
+    if (!norms && !f->query_rope)
         qkv = rope(b, qkv, f->heads, f->kv_heads);
     out[0] = ndp_graph_columns(b->g, qkv, 0, nq);
     out[1] = ndp_graph_columns(b->g, qkv, nq, nkv);
@@ -110,6 +111,9 @@ static void heads_of(ndp_unit_builder *b, int qkv, int out[3]) {
     if (norms) {
         out[0] = rope(b, ndp_unit_norm(b, NDP_P_Q_NORM, NDP_NO_PARAM, out[0]), f->heads, 0);
         out[1] = rope(b, ndp_unit_norm(b, NDP_P_K_NORM, NDP_NO_PARAM, out[1]), 0, f->kv_heads);
+    } else if (f->query_rope) {
+        out[0] = rope(b, out[0], f->heads, 0);
+        out[1] = rope(b, out[1], 0, f->kv_heads);
     }
 }
 

@@ -12,7 +12,7 @@
 #include "model/block.h"
 
 #include "model/activations.h"
-#include "model/families.h"
+#include "model/composites.h"
 #include "model/group_names.h"
 #include <string.h>
 
@@ -221,7 +221,7 @@ ndp_status ndp_spec_decoder(const ndp_model_spec *s, const char *use, const ndp_
     return NDP_OK;
 }
 
-static bool has_type(const char *model_type) { return ndp_family_find(model_type) != NULL; }
+static bool has_type(const char *model_type) { return ndp_family_find(model_type) || ndp_composite_find(model_type); }
 
 static ndp_status read_facts(struct json_object *config, const char *what, void *facts) {
     return ndp_facts_parse(config, what, facts);
@@ -247,6 +247,8 @@ static void describe(const void *facts, ndp_model_spec *out) {
     out->parameters = ndp_facts_parameters(f);
     out->largest = widest * f->hidden;
     out->prefix = ndp_facts_prefix(f);
+    out->text = f->composite ? f->base : "";
+    out->composite = f->composite;
     out->carried = f->further;
     out->packed = f->packed;
     if (f->tied)

@@ -1,11 +1,14 @@
 /* config.json -> facts. */
 #include "model/facts.h"
 
+#include "base/text.h"
 #include "model/activations.h"
 #include "model/block.h"
+#include "model/composites.h"
 #include "model/read.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Low enough that no product of them overflows: parameters stay below 2^57. */
@@ -103,9 +106,9 @@ static const struct {
     {"n_routed_experts", mixture},
     {"moe_num_experts", mixture},
     {"is_encoder_decoder", "an encoder and a decoder"},
+    {"text_config", "a model of several parts, of which text is one"},
     {"vision_config", "a model of several parts, some for more than text"},
     {"audio_config", "a model of several parts, some for more than text"},
-    {"text_config", "a model of several parts, of which text is one"},
     {"auto_map", "code from the Hub"},
 };
 
@@ -140,13 +143,15 @@ static const char *what_else(const char *type) {
 
 /* Why a model_type is not among the supported ones. */
 static ndp_status refuse_family(struct json_object *config, const char *what, const char *type) {
-    char list[400], why[300] = "not supported";
+    char list[600], wholes[200], why[300] = "not supported";
     const char *own = ". An architecture that a program has added (ndp_config_add_architecture) is known to that "
                       "program alone";
     for (int i = 0; i < NDP_COUNT(kinds); i++) {
         struct json_object *value = ndp_config_member(config, kinds[i].key);
         if (ndp_config_is_neutral(value, 0))
             continue;
+        if (json_object_is_type(value, json_type_object) && ndp_config_member(value, "model_type"))
+            value = ndp_config_member(value, "model_type");
         const char *text = json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN);
         bool mixes = kinds[i].is == mixture;
         snprintf(why, sizeof why, "%s (\"%s\": %.60s%s)%s%s%s", kinds[i].is, kinds[i].key, text,
@@ -155,18 +160,26 @@ static ndp_status refuse_family(struct json_object *config, const char *what, co
         own = "";
         break;
     }
-    return NDP_FAIL(NDP_ENOTSUP, "%s: model_type '%.64s' is %s; supported: %s%s", what, type, why,
-                    ndp_family_list(list, sizeof list), own);
+    return NDP_FAIL(NDP_ENOTSUP, "%s: model_type '%.64s' is %s; supported: %s; the text of %s%s", what, type, why,
+                    ndp_family_list(list, sizeof list), ndp_composite_list(wholes, sizeof wholes), own);
 }
 
-/* Early files spell their class otherwise: LLaMAForCausalLM. */
-static bool is_causal(const char *name) {
-    static const char suffix[] = "ForCausalLM";
-    size_t length = strlen(name);
-    return length >= sizeof suffix - 1 && strcmp(name + length - (sizeof suffix - 1), suffix) == 0;
+/* `architectures`, when there, must hold the class, or a causal language model: early files spell it otherwise,
+ * LLaMAForCausalLM. */
+static ndp_status check_class(struct json_object *config, const char *what, const char *class) {
+    struct json_object *list = ndp_config_member(config, "architectures");
+    char way_out[80];
+    size_t n = json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *name = ndp_json_text(json_object_array_get_idx(list, i));
+        if (name && (strcmp(name, class) == 0 || ndp_ends_with(name, "ForCausalLM")))
+            return NDP_OK;
+    }
+    snprintf(way_out, sizeof way_out, "; supported: %s", class);
+    return list ? ndp_config_refuse(what, "architectures", list, way_out) : NDP_OK;
 }
 
-/* model_type names the family; `architectures`, when there, must hold its causal language model. */
+/* model_type names the family. */
 static ndp_status read_family(struct json_object *config, const char *what, const ndp_family **out, ndp_facts *f) {
     const char *type = NULL;
     NDP_TRY(ndp_json_string(config, what, "model_type", &type));
@@ -178,18 +191,7 @@ static ndp_status read_family(struct json_object *config, const char *what, cons
     snprintf(f->family, sizeof f->family, "%s", type);
     f->names = family->names;
     *out = family;
-    struct json_object *list = ndp_config_member(config, "architectures");
-    if (!list)
-        return NDP_OK;
-    size_t n = json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
-    for (size_t i = 0; i < n; i++) {
-        const char *name = ndp_json_text(json_object_array_get_idx(list, i));
-        if (name && (strcmp(name, family->architecture) == 0 || is_causal(name)))
-            return NDP_OK;
-    }
-    char way_out[80];
-    snprintf(way_out, sizeof way_out, "; supported: %s", family->architecture);
-    return ndp_config_refuse(what, "architectures", list, way_out);
+    return check_class(config, what, family->architecture);
 }
 
 /* Kv heads: as many as the heads where the key is null, and in most families where it is missing. */
@@ -365,9 +367,8 @@ static ndp_status parse(struct json_object *config, const char *what, const ndp_
     return family->more ? family->more(config, what, f) : NDP_OK;
 }
 
-ndp_status ndp_facts_parse(struct json_object *config, const char *what, ndp_facts *out) {
-    if (!json_object_is_type(config, json_type_object))
-        return NDP_FAIL(NDP_EFORMAT, "%s: not a JSON object", what);
+/* The configuration of a decoder, without other parts. */
+static ndp_status parse_decoder(struct json_object *config, const char *what, ndp_facts *out) {
     ndp_facts f = {.init_std = 0.02,
                    .embedding_scale = 1,
                    .residual_scale = 1,
@@ -381,6 +382,32 @@ ndp_status ndp_facts_parse(struct json_object *config, const char *what, ndp_fac
     NDP_TRY(parse(config, what, family, &f));
     *out = f;
     return NDP_OK;
+}
+
+static ndp_status parse_composite(const ndp_composite *c, struct json_object *config, const char *what,
+                                  ndp_facts *out) {
+    struct json_object *text = NULL;
+    bool inside = ndp_config_member(config, "text_config");
+    NDP_TRY(check_class(config, what, c->architecture));
+    NDP_TRY(ndp_composite_text(c, config, what, &text));
+    char *where = ndp_format("%s%s", what, inside ? ": text_config" : "");
+    ndp_status st = where ? parse_decoder(text, where, out)
+                          : NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for the facts of a model", what);
+    free(where);
+    json_object_put(text);
+    if (st != NDP_OK)
+        return st;
+    out->base = c->base, out->composite = c->type;
+    out->logit_cap = 0, out->logit_scale = 1; /* of causal language models, whose head this is not */
+    return NDP_OK;
+}
+
+ndp_status ndp_facts_parse(struct json_object *config, const char *what, ndp_facts *out) {
+    if (!json_object_is_type(config, json_type_object))
+        return NDP_FAIL(NDP_EFORMAT, "%s: not a JSON object", what);
+    const char *type = ndp_json_text(ndp_config_member(config, "model_type"));
+    const ndp_composite *c = type ? ndp_composite_find(type) : NULL;
+    return c ? parse_composite(c, config, what, out) : parse_decoder(config, what, out);
 }
 
 ndp_status ndp_facts_parse_text(const char *text, const char *what, ndp_facts *out) {

@@ -31,6 +31,7 @@ typedef struct ndp_rope {
     double low_freq_factor, high_freq_factor; /* llama3 */
     double beta_fast, beta_slow;              /* yarn */
     bool truncate;                            /* yarn: its band is of whole dimensions */
+    double growth;                            /* rows are times 1 + growth log(1 + n) behind n original lengths */
     int64_t original_positions;
     double short_factor[NDP_LONG_FACTORS], long_factor[NDP_LONG_FACTORS]; /* longrope: dim / 2 of each */
 } ndp_rope;
@@ -65,6 +66,8 @@ struct ndp_names; /* of tensors (families.h) */
 typedef struct ndp_facts {
     char family[32]; /* model_type */
     const struct ndp_names *names;
+    const char *base;      /* of the names that begin with names->base, in place of it; NULL: that */
+    const char *composite; /* model_type of the model of several parts whose text this is; NULL: this is the model */
     int64_t vocab;
     int layers, hidden, heads, kv_heads, head_dim, ffn;
     int experts, choices, expert_ffn; /* of each mixture layer; how many a row goes to; of one expert. 0: no mixtures */
@@ -96,6 +99,7 @@ typedef struct ndp_facts {
     double residual_scale, logit_scale; /* of what attention and MLP add to the residual stream; of logits */
     double dropout;       /* the largest probability that the configuration asks for; dropout is never applied */
     int n_ropes, n_kinds; /* n_ropes 0: positions are learned, a table of max_positions rows */
+    int query_rope;       /* the table of queries, whatever that of their layer; 0: this */
     ndp_rope ropes[NDP_ROPES];
     ndp_layer_kind kinds[NDP_LAYER_KINDS];
     uint8_t kind_of[NDP_MAX_LAYERS]; /* by layer */

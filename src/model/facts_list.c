@@ -40,9 +40,9 @@ static const char *const scaling_words[] = {[NDP_ROPE_PLAIN] = "default",
 #define ROPE(member, key, type)                                                                                        \
     { key, offsetof(ndp_rope, member), type, false, NULL }
 
-/* Not included: how files name and store tensors (names, transposed); modules that are not built (further); packed;
- * dropout, which is never applied; bos and eos, which are a part of data.tokenizer where the data have none; own_head,
- * which `tied` reflects. Layers and RoPE tables have their own lists below. */
+/* Not included: how files name and store tensors (names, base, composite, transposed); modules that are not built
+ * (further); packed; dropout, which is never applied; bos and eos, which are a part of data.tokenizer where the data
+ * have none; own_head, which `tied` reflects. Layers and RoPE tables have their own lists below. */
 static const fact_row facts[] = {
     SHAPE(family, "model_type", FACT_TEXT),
     SHAPE(vocab, "vocab_size", FACT_INT64),
@@ -105,6 +105,9 @@ static const fact_row clipped_facts[] = {
     FACT(swiglu_limit, "swiglu_limit", FACT_NUMBER),
     SHAPE(router_bias, "router_bias", FACT_BOOL),
 };
+/* Of those whose queries grow. */
+static const fact_row growth_fact = {"llama_4_scaling_beta", offsetof(ndp_facts, ropes[1].growth), FACT_NUMBER, false,
+                                     NULL};
 static const fact_row rope_facts[] = {
     {"rope_type", offsetof(ndp_rope, scaling), FACT_WORD, false, scaling_words},
     ROPE(dim, "rope_dim", FACT_INT),
@@ -118,7 +121,7 @@ static const fact_row rope_facts[] = {
     ROPE(truncate, "rope_truncate", FACT_BOOL),
     ROPE(original_positions, "rope_original_max_position_embeddings", FACT_INT64),
 };
-_Static_assert(sizeof(ndp_facts) == 8792 && sizeof(ndp_rope) == 2128 && sizeof(ndp_layer_kind) == 24,
+_Static_assert(sizeof(ndp_facts) == 8832 && sizeof(ndp_rope) == 2136 && sizeof(ndp_layer_kind) == 24,
                "the facts of a model have changed: if a new one determines the loss curve, it needs a row above");
 
 static void write_fact(const fact_row *f, const void *of, ndp_str *out) {
@@ -227,6 +230,10 @@ void ndp_decoder_list(const ndp_facts *f, ndp_fact_visitor *visit, void *user) {
     for (int i = 0; f->activation == NDP_SILU_CLIPPED && i < NDP_COUNT(clipped_facts); i++) {
         write_fact(&clipped_facts[i], f, &text);
         give(clipped_facts[i].key, clipped_facts[i].shape, &text, visit, user);
+    }
+    if (f->query_rope) {
+        write_fact(&growth_fact, f, &text);
+        give(growth_fact.key, growth_fact.shape, &text, visit, user);
     }
     for (int i = 0; i < NDP_COUNT(rope_facts); i++) {
         for (int r = 0; r < f->n_ropes; r++) {

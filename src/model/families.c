@@ -130,6 +130,10 @@ static const ndp_keys olmo2_keys = {RMS_KEYS, .activation = "hidden_act", .qkv_b
 static const ndp_keys seed_oss_keys = {RMS_KEYS, .activation = "hidden_act", .qkv_bias = "attention_bias",
                                        .o_bias = "attention_out_bias", .mlp_bias = "mlp_bias"};
 static const ndp_keys windowed_keys = {RMS_KEYS, .activation = "hidden_act", .window = "sliding_window"};
+static const ndp_keys qwen2_vl_keys = {KEYS_OF_LLAMA, .norm_eps = "rms_norm_eps", .activation = "hidden_act",
+                                       .window = "sliding_window"};
+static const ndp_keys qwen3_vl_keys = {RMS_KEYS, .activation = "hidden_act", .qkv_bias = "attention_bias",
+                                       .o_bias = "attention_bias"};
 static const ndp_keys qwen3_keys = {RMS_KEYS, .activation = "hidden_act", .window = "sliding_window",
                                     .qkv_bias = "attention_bias", .o_bias = "attention_bias"};
 static const ndp_keys mixtral_keys = {RMS_KEYS, .activation = "hidden_act", .window = "sliding_window",
@@ -208,12 +212,24 @@ static const ndp_keys gpt2_keys = {.vocab = "vocab_size",
 
 static void qwen2_init(ndp_facts *f) { f->qkv_bias = true; }
 
+static void ministral3_init(ndp_facts *f) { f->head_dim = 128; }
+
+static void qwen2_vl_init(ndp_facts *f) {
+    qwen2_init(f);
+    f->ropes[0].theta = 1e6;
+}
+
 static void qwen3_init(ndp_facts *f) { f->head_dim = 128; }
 
 static void seed_oss_init(ndp_facts *f) {
     f->qkv_bias = true;
     f->head_dim = 128;
     f->dropout = 0.1;
+}
+
+static void qwen3_vl_init(ndp_facts *f) {
+    qwen3_init(f);
+    f->ropes[0].theta = 5e5;
 }
 
 static void olmoe_init(ndp_facts *f) { f->balance_coef = 0.01; }
@@ -309,6 +325,10 @@ static void gpt2_init(ndp_facts *f) {
 
 #define QWEN_WINDOWS .size = 4096, .asked = true, .listed = true
 #define QWEN .windows = {QWEN_WINDOWS, .from_key = "max_window_layers", .from = 28}, .kv_heads_needed = true
+/* mrope turns columns by three positions of a patch; those of text are one. */
+#define QWEN_VL                                                                                                        \
+    .norm_eps = 1e-5, .init = qwen2_vl_init, .kv_heads_needed = true, .mrope = NDP_MROPE_SECTIONS,                     \
+    .windows = {QWEN_WINDOWS, .from_key = "max_window_layers", .from = 80}
 #define LAYER_NORM .norm = &ndp_norm_layer, .norm_eps = 1e-5
 #define GEMMA .norm = &ndp_norm_rms_offset, .kv_heads_needed = true
 #define LATENT                                                                                                         \
@@ -322,8 +342,14 @@ static const ndp_family families[] = {
      .kv_heads_needed = true},
     {"ministral", "MinistralForCausalLM", &llama_names, &windowed_keys, .windows = {.size = 4096, .listed = true},
      .kv_heads_needed = true},
+    {"ministral3", "Ministral3ForCausalLM", &llama_names, &windowed_keys, .norm_eps = 1e-5, .init = ministral3_init,
+     .kv_heads_needed = true, .more = ndp_more_ministral3},
     {"qwen2", "Qwen2ForCausalLM", &llama_names, &windowed_keys, .init = qwen2_init, QWEN},
     {"qwen3", "Qwen3ForCausalLM", &qwen3_names, &qwen3_keys, .init = qwen3_init, .qk_norm = NDP_QK_NORM_HEAD, QWEN},
+    {"qwen2_vl_text", "Qwen2VLForConditionalGeneration", &llama_names, &qwen2_vl_keys, QWEN_VL},
+    {"qwen2_5_vl_text", "Qwen2_5_VLForConditionalGeneration", &llama_names, &qwen2_vl_keys, QWEN_VL},
+    {"qwen3_vl_text", "Qwen3VLForConditionalGeneration", &qwen3_names, &qwen3_vl_keys, .init = qwen3_vl_init,
+     .qk_norm = NDP_QK_NORM_HEAD, .kv_heads_needed = true, .mrope = NDP_MROPE_TURNS},
     {"seed_oss", "SeedOssForCausalLM", &llama_names, &seed_oss_keys, .init = seed_oss_init, .kv_heads_needed = true,
      .dropout = {"attention_dropout", "residual_dropout"}},
     {"phi3", "Phi3ForCausalLM", &phi3_names, &windowed_keys, .norm_eps = 1e-5, .partial = true,
@@ -400,42 +426,62 @@ const char *ndp_family_list(char *out, size_t size) {
 
 /* ---- names in files ---- */
 
-/* What follows the block's number in the name of a block's tensor; NULL: it is not such a name. */
-static const char *within_block(const ndp_facts *f, const char *tensor) {
-    size_t n = strlen(f->names->layers);
-    if (strncmp(tensor, f->names->layers, n) != 0 || tensor[n] != '.')
-        return NULL;
-    const char *dot = strchr(tensor + n + 1, '.');
-    return dot ? dot + 1 : NULL;
+const char *ndp_facts_base(const ndp_facts *f, const char **name) {
+    size_t n = f->base ? strlen(f->names->base) : 0;
+    if (!f->base || strncmp(*name, f->names->base, n) != 0)
+        return "";
+    *name += n;
+    return f->base;
+}
+
+void ndp_facts_name(const ndp_facts *f, const char *name, char out[NDP_TENSOR_NAME]) {
+    const char *base = ndp_facts_base(f, &name);
+    snprintf(out, NDP_TENSOR_NAME, "%s%s", base, name);
+}
+
+/* What follows "model.layers." in the name of a block's tensor; NULL: it is not such a name. */
+static const char *of_blocks(const ndp_facts *f, const char *tensor) {
+    char layers[NDP_TENSOR_NAME];
+    ndp_facts_name(f, f->names->layers, layers);
+    size_t n = strlen(layers);
+    return strncmp(tensor, layers, n) == 0 && tensor[n] == '.' ? tensor + n + 1 : NULL;
+}
+
+/* What follows "lm_head." in the name of a head's tensor; NULL: it is another name. */
+static const char *of_head(const ndp_facts *f, const char *tensor) {
+    size_t n = strlen(f->names->head);
+    return strncmp(tensor, f->names->head, n) == 0 && tensor[n] == '.' ? tensor + n + 1 : NULL;
 }
 
 bool ndp_facts_carries(const ndp_facts *f, const char *tensor) {
-    size_t n = strlen(f->names->layers);
+    const char *number = of_blocks(f, tensor);
     char *end = NULL;
+    if (f->composite && strncmp(tensor, f->base, strlen(f->base)) != 0 && !of_head(f, tensor))
+        return true;
     if (f->further == 0)
         return false;
     if (strncmp(tensor, "mtp.", 4) == 0 || strncmp(tensor, "model.mtp.", 10) == 0)
         return true;
-    if (strncmp(tensor, f->names->layers, n) != 0 || tensor[n] != '.')
-        return false;
-    long layer = strtol(tensor + n + 1, &end, 10);
-    return *end == '.' && layer >= f->layers && layer < f->layers + f->further;
+    long layer = number ? strtol(number, &end, 10) : -1;
+    return number && *end == '.' && layer >= f->layers && layer < f->layers + f->further;
 }
 
 bool ndp_facts_ignores(const ndp_facts *f, const char *tensor) {
     if (ndp_facts_carries(f, tensor))
         return true;
-    const char *within = within_block(f, tensor);
-    for (int i = 0; within && i < NDP_COUNT(f->names->unread); i++)
-        if (f->names->unread[i] && strcmp(within, f->names->unread[i]) == 0)
+    const char *number = of_blocks(f, tensor), *dot = number ? strchr(number, '.') : NULL;
+    for (int i = 0; dot && i < NDP_COUNT(f->names->unread); i++)
+        if (f->names->unread[i] && strcmp(dot + 1, f->names->unread[i]) == 0)
             return true;
-    size_t n = strlen(f->names->head);
-    return f->tied && strncmp(tensor, f->names->head, n) == 0 && strcmp(tensor + n, ".weight") == 0;
+    const char *head = of_head(f, tensor);
+    return f->tied && head && strcmp(head, "weight") == 0;
 }
 
 const char *ndp_facts_prefix(const ndp_facts *f) { return f->names->base; }
 
 void ndp_facts_tied_names(const ndp_facts *f, char tokens[NDP_TENSOR_NAME], char head[NDP_TENSOR_NAME]) {
-    snprintf(tokens, NDP_TENSOR_NAME, "%s.weight", f->names->tokens);
+    char words[NDP_TENSOR_NAME];
+    ndp_facts_name(f, f->names->tokens, words);
+    snprintf(tokens, NDP_TENSOR_NAME, "%.*s.weight", NDP_TENSOR_NAME - 8, words);
     snprintf(head, NDP_TENSOR_NAME, "%s.weight", f->names->head);
 }

@@ -45,6 +45,9 @@ typedef struct ndp_window_rule {
     int64_t from, end, every;
 } ndp_window_rule;
 
+/* By which of three positions a pair of columns turns: none, by sections of all pairs, or in turns. */
+typedef enum ndp_mrope { NDP_MROPE_NONE, NDP_MROPE_SECTIONS, NDP_MROPE_TURNS } ndp_mrope;
+
 typedef struct ndp_family {
     const char *type, *architecture; /* model_type; the class in `architectures` */
     const ndp_names *names;
@@ -56,6 +59,7 @@ typedef struct ndp_family {
     void (*init)(ndp_facts *f); /* what else its configurations may leave out, and what they never say; NULL: nothing */
     double rotary;              /* the part of a head that turns, unless the configuration says; 0: all */
     bool partial;               /* reads partial_rotary_factor */
+    ndp_mrope mrope;            /* how columns turn by several positions, which are one for text */
     bool kv_heads_needed;       /* when missing, they are not as many as the heads */
     bool tanh_gelu;             /* its word gelu is the tanh form */
     /* Sizes of heads, after all others were read. NULL: head_dim, or hidden / heads. */
@@ -68,6 +72,11 @@ typedef struct ndp_family {
     const char *dropout[4]; /* keys that are the family's own dropout where they are missing */
     const char *reads[6];   /* keys that would be refused from others, besides those of `windows` */
 } ndp_family;
+
+/* Where facts.base goes before a name of ndp_names: that, and the rest of the name; else "", and all of it. */
+const char *ndp_facts_base(const ndp_facts *f, const char **name);
+/* The whole name. */
+void ndp_facts_name(const ndp_facts *f, const char *name, char out[NDP_TENSOR_NAME]);
 
 /* True for a key that would be refused from another family. */
 bool ndp_family_reads(const ndp_family *f, const char *key);

@@ -48,6 +48,7 @@ ndp_status ndp_config_packing(struct json_object *config, const char *what, cons
                               ndp_facts *f);
 /* How many modules for more tokens there are behind the last layer. */
 ndp_status ndp_config_further(struct json_object *config, const char *what, ndp_facts *f);
+ndp_status ndp_more_ministral3(struct json_object *config, const char *what, ndp_facts *f);
 ndp_status ndp_more_gpt_oss(struct json_object *config, const char *what, ndp_facts *f);
 ndp_status ndp_more_gemma(struct json_object *config, const char *what, ndp_facts *f);
 ndp_status ndp_more_gemma2(struct json_object *config, const char *what, ndp_facts *f);

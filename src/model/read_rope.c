@@ -141,6 +141,8 @@ static ndp_status read_scaling(const rope_config *c, ndp_rope *r) {
         NDP_TRY(ndp_config_not_null(c->rope, c->what, keys[i]));
         NDP_TRY(ndp_json_string(c->rope, c->what, keys[i], &type));
     }
+    if (c->family->mrope && strcmp(type, "mrope") == 0)
+        type = "default";
     for (const rope_scaling *s = phi3 ? scalings_of_phi3 : scalings; s->type; s++) {
         if (strcmp(type, s->type) != 0)
             continue;
@@ -172,6 +174,18 @@ static ndp_status read_dim(const rope_config *c, ndp_rope *r) {
     return NDP_OK;
 }
 
+/* Sections have all pairs, or transformers fails. */
+static ndp_status check_sections(const rope_config *c, const ndp_rope *r) {
+    struct json_object *list = ndp_config_member(c->rope, "mrope_section");
+    int64_t pairs = list ? 0 : 64; /* its default */
+    for (size_t i = 0; json_object_is_type(list, json_type_array) && i < json_object_array_length(list); i++)
+        pairs += json_object_get_int64(json_object_array_get_idx(list, i));
+    return c->family->mrope != NDP_MROPE_SECTIONS || pairs == r->dim / 2
+               ? NDP_OK
+               : NDP_FAIL(NDP_EFORMAT, "%s: \"mrope_section\", given or by default, has %lld pairs of columns, not %d",
+                          c->what, (long long)pairs, r->dim / 2);
+}
+
 /* What fp32 cannot follow: beyond a whole turn a position the angles soon have no digits left. */
 static ndp_status check_table(const rope_config *c, const ndp_rope *r) {
     double fastest = ndp_rope_fastest(r);
@@ -194,6 +208,7 @@ static ndp_status read_table(const rope_config *c, ndp_rope *r) {
     NDP_TRY(ndp_config_positive(c->rope, c->what, "rope_theta", &r->theta));
     NDP_TRY(read_dim(c, r));
     NDP_TRY(read_scaling(c, r));
+    NDP_TRY(check_sections(c, r));
     return check_table(c, r);
 }
 
@@ -234,6 +249,23 @@ static ndp_status read_two(rope_config *c, ndp_facts *f) {
         c->rope = own ? own : is_scaling && i == 0 ? parameters : NULL;
         NDP_TRY(read_table(c, &f->ropes[i]));
     }
+    return NDP_OK;
+}
+
+/* Queries have a table of their own: that of keys, with rows that grow. */
+ndp_status ndp_more_ministral3(struct json_object *config, const char *what, ndp_facts *f) {
+    static const char beta[] = "llama_4_scaling_beta";
+    bool is_scaling = !ndp_config_is_neutral(ndp_config_member(config, "rope_scaling"), 0);
+    struct json_object *rope = ndp_config_member(config, is_scaling ? "rope_scaling" : "rope_parameters");
+    if (f->ropes[0].scaling != NDP_ROPE_YARN)
+        return NDP_FAIL(NDP_ENOTSUP, "%s: RoPE without yarn is not supported for this family", what);
+    if (!ndp_config_member(rope, beta))
+        return NDP_FAIL(NDP_EFORMAT, "%s: RoPE without \"%s\", by which queries grow", what, beta);
+    f->ropes[1] = f->ropes[0];
+    NDP_TRY(ndp_json_double(rope, what, beta, &f->ropes[1].growth));
+    if (!(f->ropes[1].growth >= 0 && f->ropes[1].growth <= 100))
+        return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is %g, expected 0 to 100", what, beta, f->ropes[1].growth);
+    f->n_ropes = NDP_ROPES, f->query_rope = 1;
     return NDP_OK;
 }
 

@@ -79,10 +79,12 @@ void ndp_rope_table(const ndp_rope *r, int64_t positions, int type, void *out) {
     for (int i = 0; i < half; i++) {
         double frequency = inverse_frequency(r, positions, i);
         for (int64_t p = 0; p < positions; p++) {
-            double angle = (double)p * frequency;
+            double angle = (double)p * frequency, times = r->amplitude;
             int64_t at = p * r->dim + i;
-            store(out, type, at, r->amplitude * cos(angle));
-            store(out, type, at + half, r->amplitude * sin(angle));
+            if (r->growth > 0)
+                times *= 1 + r->growth * log(1 + (double)(p / r->original_positions));
+            store(out, type, at, times * cos(angle));
+            store(out, type, at + half, times * sin(angle));
         }
     }
 }

@@ -292,7 +292,14 @@ ndp_status ndp_unit_append(ndp_model *m, ndp_unit *u, int slot, const ndp_segmen
     return NDP_OK;
 }
 
-/* Appends the parameters of a unit to its buffers. `prefix` goes before their names. */
+/* The name of a tensor in files, and in the model; NULL: out of memory. */
+static const char *tensor_name(const ndp_facts *f, ndp_arena *arena, const rule *r, const char *prefix) {
+    const char *ending = is_whole_name(f, r) ? "" : r->when >= NORM_BIAS ? ".bias" : ".weight";
+    const char *name = name_of(f, r), *base = *prefix ? prefix : ndp_facts_base(f, &name);
+    return ndp_arena_format(arena, "%s%s%s", base, name, ending);
+}
+
+/* Appends the parameters of a unit to its buffers. `prefix` goes before the names of a layer's. */
 static ndp_status fill_unit(const ndp_facts *f, ndp_model *m, ndp_unit *u, int kind, const char *prefix,
                             ndp_place at[NDP_PARAMS]) {
     bool before = false; /* is there */
@@ -300,8 +307,7 @@ static ndp_status fill_unit(const ndp_facts *f, ndp_model *m, ndp_unit *u, int k
         const rule *r = &rules[i];
         bool there = is_there(f, r) && (r->parts & parts_of(f, kind));
         if (there) {
-            const char *ending = is_whole_name(f, r) ? "" : r->when >= NORM_BIAS ? ".bias" : ".weight";
-            ndp_segment s = segment_of(f, r, ndp_arena_format(&m->arena, "%s%s%s", prefix, name_of(f, r), ending));
+            ndp_segment s = segment_of(f, r, tensor_name(f, &m->arena, r, prefix));
             bool saved = s.name && ndp_adapter_saves(&m->opts.adapter, s.name, f);
             bool packed = s.projection && m->opts.base != NDP_PACKING_NONE;
             s.glued &= before;
@@ -358,7 +364,9 @@ static ndp_status make_unit(const ndp_facts *f, ndp_model *m, int i, ndp_unit_pl
         name = "head";
     } else if (kind != NDP_KIND_EMBEDDING) {
         name = ndp_arena_format(&m->arena, "layers.%d", i - 1);
-        prefix = ndp_arena_format(&m->arena, "%s.%d.", f->names->layers, i - 1);
+        char layers[NDP_TENSOR_NAME];
+        ndp_facts_name(f, f->names->layers, layers);
+        prefix = ndp_arena_format(&m->arena, "%s.%d.", layers, i - 1);
     }
     NDP_CHECK_MEMORY(name && prefix, "for the tables of %d layers", f->layers);
     *u = (ndp_unit){.name = name};

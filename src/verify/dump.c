@@ -192,7 +192,7 @@ static ndp_status check_set(const ndp_dump *d, ndp_weights *set, const ndp_model
                             const char *what) {
     ndp_tensor_list list = {0};
     ndp_str wrong = {0};
-    NDP_TRY(ndp_weights_prefix(set, ndp_model_prefix(m)));
+    NDP_TRY(ndp_weights_rename_for(set, m));
     ndp_status st = ndp_tensor_list_of(&list, m, kind, NDP_TENSORS_ALL, NDP_F32);
     if (st == NDP_OK)
         st = ndp_weights_compare(set, list.specs, list.n, may_be_there, (void *)m, &wrong);

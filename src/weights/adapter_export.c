@@ -86,16 +86,20 @@ static ndp_status add_experts(const ndp_model *m, const ndp_segment *s, ndp_adap
                                              : NDP_OK;
 }
 
-/* Adds the shortest end of a module's name that means no other module: "q_proj", "mlp.c_proj", "model.norm". Nothing if
- * a list has one already, as it has for all layers but the first. */
+/* Adds the shortest end of a module's name that means no other module: "q_proj", "mlp.c_proj", "model.norm"; of one
+ * that is saved beside parts that are not built, which may have such ends too, the whole name. Nothing if a list has
+ * one already, as it has for all layers but the first. */
 static ndp_status add_module(const ndp_model *m, const char *module, bool factors, ndp_adapter_config *a) {
     const char *end = module + strlen(module);
     ndp_strings *list = factors ? &a->targets : &a->save;
     char weight[NDP_MODULE_NAME + sizeof ".weight"];
+    ndp_model_spec s;
+    ndp_model_describe(m, &s);
     snprintf(weight, sizeof weight, "%s.weight", module);
     if (is_covered(list, module) || is_covered(&a->parameters, weight))
         return NDP_OK;
-    for (bool exact = false; !exact && end > module; exact = is_exact(m, end + (*end == '.'), factors))
+    for (bool exact = false; !exact && end > module;
+         exact = (factors || !s.composite) && is_exact(m, end + (*end == '.'), factors))
         for (end--; end > module && *end != '.'; end--)
             continue;
     end += *end == '.';
@@ -113,6 +117,22 @@ static ndp_status list_modules(const ndp_model *m, bool factors, ndp_adapter_con
             NDP_TRY(add_experts(m, w.segment, a));
     }
     return NDP_OK;
+}
+
+/* Beside parts that are not built: a pattern, for PEFT, that names the targets of the text alone. */
+static ndp_status name_in_text(const char *text, ndp_adapter_config *a) {
+    ndp_str pattern = {0};
+    for (const char *c = text; *c; c++)
+        ndp_str_addf(&pattern, *c == '.' ? "\\%c" : "%c", *c);
+    ndp_str_add(&pattern, ".*\\.(");
+    for (int i = 0; i < a->targets.n; i++) {
+        ndp_str_add(&pattern, i ? "|" : "");
+        for (const char *c = a->targets.items[i]; *c; c++)
+            ndp_str_addf(&pattern, *c == '.' ? "\\%c" : "%c", *c);
+    }
+    ndp_str_add(&pattern, ")");
+    a->pattern = pattern.failed ? NULL : pattern.data;
+    return NDP_MEMORY(a->pattern, "for the names of an adapter");
 }
 
 static bool has_single(const ndp_adapter_config *a) {
@@ -164,6 +184,8 @@ ndp_status ndp_export_adapter_rest(const ndp_job *j, const ndp_job_data *d, cons
         a.alpha = ndp_adapter_config_scale(&a) * a.r;
         a.rslora = false;
     }
+    if (st == NDP_OK && j->spec.composite && a.targets.n > 0)
+        st = name_in_text(j->spec.text, &a);
     if (a.parameters.n > 0)
         a.dropout = 0; /* PEFT loads no other beside them; it is of training alone */
     a.tied = saves_tied(j, m);

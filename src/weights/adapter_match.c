@@ -183,6 +183,11 @@ static ndp_status place(matching_adapter *x, const ndp_tensor_entry *e) {
     if (part != NDP_NO_FACTOR && !(wanted = ndp_arena_format(&x->match->arena, "%s.weight", module)))
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of an adapter");
     ndp_adapted_tensor *t = find_tensor(x, wanted);
+    if (!t && x->spec->composite && strncmp(wanted, x->spec->text, strlen(x->spec->text)) != 0)
+        return NDP_FAIL(NDP_ENOTSUP,
+                        "%s: %s is of another part of the %s than its text, whose names begin with %s; adapters of the "
+                        "text alone are supported",
+                        x->file, name, x->spec->composite, x->spec->text);
     if (!t)
         return fail_unknown(x, name, wanted);
     NDP_TRY(check_part(x, t, part, e));

@@ -24,12 +24,19 @@ static ndp_status write_rest(const ndp_export *x, const char *folder) {
 }
 
 /* Opens the model folder if the model carries tensors of it; NULL: it does not, or the folder is gone, which a resumed
- * run does without. */
+ * run does without, unless they are those of whole parts. */
 static ndp_status open_carried(const ndp_export *x, ndp_weights **out) {
     const char *folder = ndp_job_weights(x->job).folder;
+    const ndp_model_spec *s = &x->job->spec;
     *out = NULL;
-    if (has_adapter(x) || x->job->spec.carried == 0 || !folder || !ndp_weights_exist(folder))
+    if (has_adapter(x) || (s->carried == 0 && !s->composite) || !folder)
         return NDP_OK;
+    if (!ndp_weights_exist(folder))
+        return s->composite ? NDP_FAIL(NDP_EIO,
+                                       "'%s' has no weights any more, and the export needs those of the other parts of "
+                                       "the %s; put it back, and use ndparallel checkpoint export",
+                                       folder, s->composite)
+                            : NDP_OK;
     NDP_TRY(ndp_weights_open(folder, out));
     return ndp_weights_name(*out, x->model);
 }
@@ -44,11 +51,12 @@ static ndp_status carry(const ndp_export *x, ndp_status st, ndp_tensor_list *lis
     NDP_TRY(ndp_agree(x->world, st));
     int64_t n = list->n - before, most[2] = {n, -n};
     NDP_TRY(ndp_reduce_now(x->world, most, 2, NDP_I64, NDP_MAX));
-    return most[0] == -most[1] ? NDP_OK
-                               : NDP_FAIL(NDP_EFORMAT,
-                                          "the model folder of one rank has %lld tensors of modules behind the last "
-                                          "layer, and that of another %lld: give all hosts the same folder",
-                                          (long long)most[0], (long long)-most[1]);
+    return most[0] == -most[1]
+               ? NDP_OK
+               : NDP_FAIL(NDP_EFORMAT,
+                          "the model folder of one rank has %lld tensors that are not trained, and that "
+                          "of another %lld: give all hosts the same folder",
+                          (long long)most[0], (long long)-most[1]);
 }
 
 /* Takes the status of the listing, which the ranks share here. */

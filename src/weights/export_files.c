@@ -32,8 +32,11 @@ static ndp_status export_config(const char *path, const char *folder, ndp_dtype 
     if (type != NDP_DTYPES)
         correct_type(config, type);
     json_object_object_del(config, "quantization_config"); /* what was stored so was dequantised */
+    struct json_object *part = json_object_object_get(config, "text_config");
     if (own_head)
         json_object_object_add(config, "tie_word_embeddings", json_object_new_boolean(false));
+    if (own_head && part) /* of some models of several parts this one counts too */
+        json_object_object_add(part, "tie_word_embeddings", json_object_new_boolean(false));
     const char *text = json_object_to_json_string_ext(config, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE);
     ndp_status st = write_text(folder, "config.json", text, strlen(text));
     json_object_put(config);
@@ -131,7 +134,14 @@ static ndp_status find_template(const ndp_job_data *d, ndp_str *out) {
     return *d->tokenizer_source ? ndp_chat_add_other_text(&d->chat, d->tokenizer, d->tokenizer_source, out) : NDP_OK;
 }
 
-static const char generation[] = "generation_config.json";
+/* The other files of a model folder that are there: how it generates, and what prepares images for its other parts. */
+static ndp_status copy_others(const char *from, const char *to) {
+    static const char *const names[] = {"generation_config.json", "preprocessor_config.json", "processor_config.json",
+                                        "video_preprocessor_config.json", "chat_template.json"};
+    for (int i = 0; i < NDP_COUNT(names); i++)
+        NDP_TRY(copy_file(from, names[i], to));
+    return NDP_OK;
+}
 
 ndp_status ndp_export_rest(const ndp_job *j, const ndp_job_data *d, const char *folder, ndp_dtype type) {
     NDP_TRY(ndp_folder_create(folder));
@@ -141,7 +151,7 @@ ndp_status ndp_export_rest(const ndp_job *j, const ndp_job_data *d, const char *
     if (st == NDP_OK)
         st = export_tokenizer(d, folder, &template);
     ndp_str_release(&template);
-    return st == NDP_OK && j->config->model.path ? copy_file(j->model_folder, generation, folder) : st;
+    return st == NDP_OK && j->config->model.path ? copy_others(j->model_folder, folder) : st;
 }
 
 ndp_status ndp_export_adapter_tokenizer(const ndp_job *j, const ndp_job_data *d, const char *folder) {
@@ -158,7 +168,7 @@ ndp_status ndp_export_copy(const char *from, const char *to, bool own_head, bool
     char path[NDP_PATH];
     NDP_TRY(ndp_folder_create(to));
     NDP_TRY(copy_tokenizer(from, to));
-    NDP_TRY(copy_file(from, generation, to));
+    NDP_TRY(copy_others(from, to));
     NDP_TRY(ndp_path_join(path, from, "config.json"));
     return own_head || dequantised ? export_config(path, to, NDP_DTYPES, own_head) : copy_file(from, "config.json", to);
 }

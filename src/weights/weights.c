@@ -244,9 +244,15 @@ static bool is_carried(const char *name, void *whole) {
     return m->architecture->carries && m->architecture->carries(m->facts, name);
 }
 
+ndp_status ndp_weights_rename_for(ndp_weights *w, const ndp_model *whole) {
+    ndp_model_spec s;
+    ndp_model_describe(whole, &s);
+    return ndp_weights_rename(w, &(ndp_naming){s.prefix, s.text});
+}
+
 ndp_status ndp_weights_name(ndp_weights *w, const ndp_model *whole) {
     char stack[NDP_SEGMENT_NAME];
-    NDP_TRY(ndp_weights_prefix(w, ndp_model_prefix(whole)));
+    NDP_TRY(ndp_weights_rename_for(w, whole));
     NDP_TRY(ndp_weights_widen(w, is_carried, (void *)whole));
     for (ndp_segment_walk s = {.model = whole}; ndp_segment_next(&s);) {
         const ndp_segment *x = s.segment;
@@ -263,6 +269,9 @@ ndp_status ndp_weights_name(ndp_weights *w, const ndp_model *whole) {
 
 ndp_status ndp_tensor_list_carry(ndp_tensor_list *list, const ndp_weights *w, const ndp_model *whole, bool writes) {
     const ndp_architecture_table *a = whole->architecture;
+    for (int i = 0; i < list->n; i++)
+        if (!(list->specs[i].name = ndp_weights_file_name(w, &list->arena, list->specs[i].name)))
+            return no_memory();
     for (int i = 0; a->carries && i < ndp_weights_count(w); i++) {
         const ndp_tensor_entry *e = ndp_weights_at(w, i);
         if (!a->carries(whole->facts, e->spec.name))

@@ -46,11 +46,14 @@ NDP_API ndp_status ndp_tensor_list_of(ndp_tensor_list *list, const ndp_model *wh
 /* Checks that a set has the tensors of that part of a model, and no others but those that its architecture ignores.
  * NDP_EFORMAT lists what differs. */
 NDP_API ndp_status ndp_weights_fit(const ndp_weights *w, const ndp_model *whole, ndp_tensor_part part);
-/* Gives the tensors of a model's files the names that the model has: with its prefix; of experts that files hold as one
- * stack a tensor each. NDP_ENOMEM. */
+/* Gives the tensors of files the names that the model has (ndp_weights_rename). */
+NDP_API ndp_status ndp_weights_rename_for(ndp_weights *w, const ndp_model *whole);
+/* The same for a model's files: of experts that they hold as one stack a tensor each, and what is packed dequantised.
+ * NDP_ENOMEM. */
 NDP_API ndp_status ndp_weights_name(ndp_weights *w, const ndp_model *whole);
-/* Appends the tensors of a set that the model carries (ndp_model_spec.carried), as they are. `writes`: with their
- * pieces, which one rank of a world has. Borrows the set. */
+/* Gives the tensors of a list the names that the set's files have for them, and appends those of the set that the model
+ * carries (the architecture's `carries`), as they are. `writes`: with their pieces, which one rank of a world has.
+ * Borrows the set. */
 NDP_API ndp_status ndp_tensor_list_carry(ndp_tensor_list *list, const ndp_weights *w, const ndp_model *whole,
                                          bool writes);
 /* Gives all tensors the names that PEFT's files have: NDP_ADAPTER_PREFIX before them, where it is not. NDP_ENOMEM. */

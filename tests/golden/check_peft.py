@@ -27,7 +27,7 @@ HERE = pathlib.Path(__file__).parent
 OUT = HERE / "peft"
 TEXT = 40  # tokens
 # A model of each family, with the targets that a job has by default.
-FAMILIES = ["llama-yarn", "linear-mqa", "mistral", "ministral", "qwen2", "qwen3", "seed-oss", "phi3", "olmo2", "olmo3", "smollm3", "granite", "gemma", "gemma2", "gemma3",
+FAMILIES = ["llama-yarn", "linear-mqa", "mistral", "ministral", "ministral3", "qwen2", "qwen3", "seed-oss", "phi3", "olmo2", "olmo3", "smollm3", "granite", "gemma", "gemma2", "gemma3",
             "gpt2", "stablelm", "gpt-neox", "gpt-neox-serial", "starcoder2", "mixtral", "qwen3-moe", "qwen2-moe", "olmoe", "glm4-moe", "gpt-oss",
             "deepseek-v2", "deepseek-v3", "glm4-moe-lite"]
 # Adapters that the program trains: kinds, targets that are some of those of a name, modules that are saved whole.

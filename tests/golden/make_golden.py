@@ -22,6 +22,7 @@ import torch
 import transformers
 from transformers.models.deepseek_v2 import modeling_deepseek_v2
 from transformers.models.gemma2 import modeling_gemma2
+from transformers.models.ministral3 import modeling_ministral3
 
 HERE = pathlib.Path(__file__).parent
 UPDATES = 20
@@ -76,6 +77,11 @@ FAMILIES = {
     "ministral": family("ministral", "MinistralForCausalLM", rms_norm_eps=1e-5, head_dim=8, rope_theta=1000.0,
                         num_hidden_layers=3, sliding_window=7,
                         layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
+    "ministral3": family("ministral3", "Ministral3ForCausalLM", rms_norm_eps=1e-5, head_dim=8, sliding_window=None,
+                         hidden_act="silu",
+                         rope_parameters={"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "beta_fast": 4.0,
+                                          "beta_slow": 1.0, "original_max_position_embeddings": 8, "mscale": 1.0,
+                                          "mscale_all_dim": 0.9, "llama_4_scaling_beta": 0.5}),
     "qwen2": family("qwen2", "Qwen2ForCausalLM", rms_norm_eps=1e-6, rope_theta=1000.0, tie_word_embeddings=True,
                     num_hidden_layers=3, use_sliding_window=True, max_window_layers=1, sliding_window=9),
     "qwen3": family("qwen3", "Qwen3ForCausalLM", rms_norm_eps=1e-6, head_dim=10, rope_theta=1000.0, attention_bias=False,
@@ -239,6 +245,11 @@ def rotate(q, k, table):
     return turn(q.contiguous()), turn(k.contiguous())
 
 
+def growth_fp64(positions, beta, original):
+    """ministral3's scale of queries, whose logarithm is in fp32."""
+    return (1 + beta * torch.log(1 + (positions // original).double()))[:, None, :, None]
+
+
 def rmsnorm_fp64(self, x):
     """Gemma's norms multiply by 1 + w."""
     gemma = type(self).__name__.startswith("Gemma")
@@ -355,6 +366,7 @@ def load(folder, dtype, length):
                                                               attn_implementation="eager" if eager else "sdpa")
     modeling_gemma2.eager_attention_forward = GEMMA2_ATTENTION
     modeling_deepseek_v2.apply_rotary_emb = rotate
+    modeling_ministral3.get_llama_4_attn_scale = growth_fp64 if dtype == torch.float64 else MINISTRAL3_GROWTH
     if dtype == torch.float64:
         modeling_gemma2.eager_attention_forward = softcap_attention
         rotary = getattr(model.base_model, "rotary_emb", None)
@@ -378,6 +390,7 @@ def load(folder, dtype, length):
 
 
 GEMMA2_ATTENTION = modeling_gemma2.eager_attention_forward
+MINISTRAL3_GROWTH = modeling_ministral3.get_llama_4_attn_scale
 DEEPSEEK_V2_ROTATION = modeling_deepseek_v2.apply_rotary_emb
 
 

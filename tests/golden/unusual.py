@@ -53,10 +53,16 @@ def file_name(model, name):
     return name.replace("lm_head.", "embed_out.") if model.config.model_type == "gpt_neox" else name
 
 
+def class_of(config):
+    """Of models of several parts the whole."""
+    whole = transformers.AutoModelForImageTextToText
+    return whole if type(config) in whole._model_mapping else transformers.AutoModelForCausalLM
+
+
 def write_weights(folder, config, generator):
     """Weights that matter: wide, norms off 1, biases off 0; for a dictionary of keys, or the folder's own."""
     config = transformers.AutoConfig.for_model(**config) if config else transformers.AutoConfig.from_pretrained(folder)
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model = class_of(config).from_config(config, dtype=torch.float32)
     tied = {n for n, _ in model.named_parameters(remove_duplicate=False)} - {n for n, _ in model.named_parameters()}
     weights = {}
     for name, p in model.named_parameters():
@@ -100,8 +106,11 @@ def write_documents(folder, spec, generator):
 
 def load(folder):
     """transformers' model, in fp64 save for casts inside it. Fails as it does, and where it would draw weights or drop some."""
-    model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
-                                                                    output_loading_info=True)
+    config = transformers.AutoConfig.from_pretrained(folder)
+    mixes = hasattr(getattr(config, "text_config", None), "num_experts_per_tok")
+    more = {"experts_implementation": "eager"} if mixes else {}
+    model, info = class_of(config).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
+                                                   output_loading_info=True, **more)
     bad = {k: v for k, v in info.items() if v and k in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")}
     if bad:
         raise ValueError(f"loads, but not the file's model: {bad}")
@@ -136,6 +145,8 @@ def check_training(program, folder, model, documents):
     model.get_input_embeddings().padding_idx = None  # would leave its row without a gradient
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
     nll_of(model, documents).backward()
+    for p in model.parameters():  # those of other parts have none
+        p.grad = torch.zeros_like(p) if p.grad is None else p.grad
     job = {"model": {"path": str(folder)}, "data": {"files": [str(folder / "data.jsonl")], "sequence_length": LENGTH,
                                                     "cache_dir": str(folder / "cache")},
            "optimizer": {"name": "sgd", "lr": 1.0, "weight_decay": 0.0, "max_grad_norm": 0.0},

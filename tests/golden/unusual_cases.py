@@ -30,9 +30,31 @@ FAMILIES = {
     "stablelm": SIZES,
     "gpt_neox": {k: v for k, v in SIZES.items() if k != "num_key_value_heads"},
     "starcoder2": SIZES,
+    "ministral3": SIZES | {"head_dim": 8, "rope_parameters": {
+        "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "llama_4_scaling_beta": 0.3,
+        "rope_theta": 300.0}},
     "gpt2": {"vocab_size": 97, "n_embd": 32, "n_head": 4, "n_layer": 3, "n_positions": 64, "bos_token_id": 1,
              "eos_token_id": 2},
 }
+# Of several parts, whose text has the sizes above.
+IMAGE = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8,
+         "patch_size": 4}
+BLOCKS = {"depth": 1, "hidden_size": 16, "out_hidden_size": 32, "num_heads": 2, "intermediate_size": 24, "patch_size": 4}
+QWEN2_VL = {"depth": 1, "embed_dim": 16, "hidden_size": 32, "num_heads": 2, "patch_size": 4}
+WHOLES = {
+    "gemma3": ({"head_dim": 8, "sliding_window": 7, "query_pre_attn_scalar": 8, "sliding_window_pattern": 2}, IMAGE,
+               {"mm_tokens_per_image": 4}),
+    "mistral3": ({"model_type": "mistral", "head_dim": 8, "sliding_window": 7}, IMAGE | {"model_type": "pixtral", "head_dim": 8},
+                 {"tie_word_embeddings": False}),
+    "llava": ({"model_type": "llama"}, IMAGE | {"model_type": "clip_vision_model"}, {}),
+    "internvl": ({"model_type": "qwen2"}, IMAGE | {"image_size": [8, 8], "patch_size": [4, 4]}, {"tie_word_embeddings": False}),
+    "smolvlm": ({"model_type": "llama"}, IMAGE, {"image_token_id": 95}),
+    "qwen2_vl": ({"rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}}, QWEN2_VL, {}),
+    "qwen2_5_vl": ({"rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}}, BLOCKS, {}),
+    "qwen3_vl": ({"head_dim": 8, "rope_scaling": {"rope_type": "default", "mrope_section": [2, 1, 1]}},
+                 BLOCKS | {"depth": 2, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]}, {}),
+}
+FAMILIES |= {name: more | {"text_config": SIZES | text, "vision_config": image} for name, (text, image, more) in WHOLES.items()}
 DROP = object()  # a key that the configuration leaves out
 CASES = {}
 
@@ -929,3 +951,86 @@ for family, key in (("llama", "attention_dropout"), ("gpt2", "attn_pdrop"), ("gp
 for keys in ({"dtype": "bfloat16"}, {"torch_dtype": "bfloat16"}, {"dtype": "bfloat16", "torch_dtype": "float16"},
              {"dtype": None}, {"torch_dtype": None}):
     case("type-" + "-".join(f"{k}-{v}" for k, v in keys.items()), "llama", keys, files=cast(torch.bfloat16))
+
+# ---- queries that grow ----
+
+GROWTH = FAMILIES["ministral3"]["rope_parameters"]
+
+
+def growth(**more):
+    return {"rope_parameters": {k: v for k, v in (GROWTH | more).items() if v is not DROP}}
+
+
+case("growth-none", "ministral3", growth(llama_4_scaling_beta=0.0))
+case("growth-large", "ministral3", growth(llama_4_scaling_beta=1.0, original_max_position_embeddings=5))
+case("growth-missing", "ministral3", growth(llama_4_scaling_beta=DROP))
+case("growth-null", "ministral3", growth(llama_4_scaling_beta=None))
+case("growth-negative", "ministral3", growth(llama_4_scaling_beta=-0.1))
+case("growth-original-default", "ministral3", growth(original_max_position_embeddings=DROP))
+case("growth-plain-rope", "ministral3", growth(rope_type="default", factor=DROP))
+case("growth-scaling", "ministral3", {"rope_parameters": DROP, "rope_theta": 300.0, "rope_scaling": {
+    k: v for k, v in GROWTH.items() if k != "rope_theta"}})
+case("growth-no-rope", "ministral3", {"rope_parameters": DROP})
+case("growth-window", "ministral3", {"sliding_window": 7})
+case("growth-mscale", "ministral3", growth(mscale=1.0, mscale_all_dim=0.0))
+case("growth-layer-types", "ministral3", {"layer_types": MIX, "sliding_window": 7})
+case("growth-head-dim-null", "ministral3", {"head_dim": None})
+case("growth-tied", "ministral3", {"tie_word_embeddings": True})
+
+# ---- models of several parts ----
+
+
+def text(family, whole=None, **more):
+    """Other keys of the text, and beside it."""
+    keys = FAMILIES[family]["text_config"] | more
+    return {"text_config": {k: v for k, v in keys.items() if v is not DROP}} | (whole or {})
+
+
+for name in WHOLES:
+    case(f"whole-{name}", name)
+    case(f"whole-{name}-tied", name, text(name, {"tie_word_embeddings": True}))
+    case(f"whole-{name}-text-tied", name, text(name, tie_word_embeddings=True) | {"tie_word_embeddings": DROP})
+    case(f"whole-{name}-text-tied-whole-not", name, text(name, {"tie_word_embeddings": False}, tie_word_embeddings=True))
+    case(f"whole-{name}-no-key-ties", name, {"tie_word_embeddings": DROP})
+    case(f"whole-{name}-text-list", name, {"text_config": [1]})
+    case(f"whole-{name}-sizes-beside", name, {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 50})
+case("whole-llava-gemma2", "llava", text("llava", model_type="gemma2", head_dim=8, query_pre_attn_scalar=8, sliding_window=7))
+case("whole-llava-qwen3", "llava", text("llava", model_type="qwen3", head_dim=8))
+case("whole-llava-phi3", "llava", text("llava", model_type="phi3"))
+case("whole-llava-gpt2", "llava", {"text_config": {"model_type": "gpt2"} | FAMILIES["gpt2"]})
+case("whole-llava-opt", "llava", {"text_config": {"model_type": "opt", "hidden_size": 32, "num_attention_heads": 4, "ffn_dim": 44,
+                                                  "num_hidden_layers": 2, "vocab_size": 97, "word_embed_proj_dim": 32}})
+case("whole-llava-no-type", "llava", text("llava", model_type=DROP))
+case("whole-llava-bias", "llava", text("llava", attention_bias=True, mlp_bias=True))
+case("whole-llava-theta", "llava", text("llava", {"rope_theta": 9.0}, rope_theta=300.0))
+case("whole-mistral3-yarn", "mistral3", text("mistral3", rope_scaling=yarn(), rope_theta=300.0))
+case("whole-mistral3-ministral3", "mistral3", {"text_config": {"model_type": "ministral3"} | FAMILIES["ministral3"]})
+case("whole-internvl-window", "internvl", text("internvl", use_sliding_window=True, sliding_window=7, max_window_layers=1))
+case("whole-internvl-moe", "internvl", text("internvl", model_type="qwen3_moe", head_dim=8, num_experts=6, num_experts_per_tok=3,
+                                            moe_intermediate_size=14), rows=[41, 9])  # experts are no stacks in exports
+case("whole-gemma3-other-type", "gemma3", text("gemma3", model_type="llama"))
+case("whole-gemma3-cap", "gemma3", text("gemma3", final_logit_softcapping=1.5))
+case("whole-gemma3-bidirectional", "gemma3", text("gemma3", use_bidirectional_attention=True))
+case("whole-gemma3-ropes", "gemma3", text("gemma3", rope_theta=5000.0, rope_local_base_freq=50.0,
+                                          rope_scaling={"rope_type": "linear", "factor": 4.0}))
+case("whole-qwen2_vl-flat", "qwen2_vl", SIZES | {"text_config": DROP, "rope_theta": 300.0, "rms_norm_eps": 1e-3,
+                                                 "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}})
+case("whole-qwen2_vl-flat-tied", "qwen2_vl", SIZES | {"text_config": DROP, "tie_word_embeddings": True, "rope_scaling": {
+    "type": "mrope", "mrope_section": [1, 1, 2]}})
+case("whole-qwen2_vl-flat-same", "qwen2_vl", {"hidden_size": 32, "num_hidden_layers": 3, "rope_theta": 9.0, "hidden_act": "relu"})
+case("whole-qwen2_vl-other-type", "qwen2_vl", text("qwen2_vl", model_type="qwen2"))
+case("whole-qwen2_vl-sections", "qwen2_vl", text("qwen2_vl", rope_scaling={"type": "mrope", "mrope_section": [1, 1, 1]}))
+case("whole-qwen2_vl-sections-default", "qwen2_vl", text("qwen2_vl", rope_scaling=DROP))
+case("whole-qwen2_5_vl-flat", "qwen2_5_vl", SIZES | {"text_config": DROP, "use_sliding_window": True, "sliding_window": 9,
+                                                     "max_window_layers": 1, "rope_scaling": {
+                                                         "type": "default", "mrope_section": [1, 1, 2]}})
+case("whole-qwen2_5_vl-yarn", "qwen2_5_vl", text("qwen2_5_vl", rope_scaling=yarn(mrope_section=[1, 1, 2]), rope_theta=300.0))
+case("whole-qwen2_5_vl-theta-default", "qwen2_5_vl", text("qwen2_5_vl", rms_norm_eps=DROP))
+case("whole-qwen2_5_vl-head-dim", "qwen2_5_vl", text("qwen2_5_vl", head_dim=8))
+case("whole-qwen3_vl-bias", "qwen3_vl", text("qwen3_vl", attention_bias=True))
+case("whole-qwen3_vl-window", "qwen3_vl", text("qwen3_vl", use_sliding_window=True, sliding_window=7, max_window_layers=1))
+case("whole-qwen3_vl-interleaved", "qwen3_vl", text("qwen3_vl", rope_scaling={
+    "rope_type": "default", "mrope_interleaved": True, "mrope_section": [2, 1, 1]}))
+case("whole-quantized", "llava", {"quantization_config": {"quant_method": "awq", "bits": 4}})
+case("whole-classifier", "gemma3", {"architectures": ["Gemma3ForSequenceClassification"]})
+case("whole-two-documents", "qwen3_vl", rows=[41, 9, 23])

@@ -456,7 +456,7 @@ static const char *const refused[][2] = {
      "their.yaml:2:1: 'adapter' without lora_target_modules or lora_target_linear"},
     {"base_model: m\nload_in_4bit: true\nmax_steps: 3\n",
      "their.yaml:2:1: 'load_in_4bit: true': quantized weights are not trained"},
-    {"base_model: m\nadapter: lora\nlora_target_modules: 'model.layers.[0-9]+.(q|v)_proj'\nmax_steps: 3\n",
+    {"base_model: m\nadapter: lora\nlora_target_modules: 'model.layers.[0-9]+.(?!k_).*_proj'\nmax_steps: 3\n",
      "a regular expression: name the projections"},
     {"base_model: m\nadapter: lora\nlora_target_modules: [q_proj, lm_head]\nmax_steps: 3\n",
      "'lora_target_modules: lm_head': embedding and head have no factors"},

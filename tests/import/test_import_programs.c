@@ -39,6 +39,43 @@ static void parameters_are_targets(void **state) {
     release(&i);
 }
 
+/* What PEFT compares with a whole name is a pattern of whole names; and images are what a record may not have. */
+static void regular_expressions_are_patterns(void **state) {
+    (void)state;
+    static const struct {
+        const char *regex, *pattern; /* NULL: it is refused */
+    } of[] = {
+        {"model.language_model.layers.[\\d]+.(mlp|self_attn).(up|q)_proj",
+         "@(model?language_model?layers?+([0-9])?@(mlp|self_attn)?@(up|q)_proj)"},
+        {".*\\.(3|11)\\.self_attn\\.q_proj|.+_proj", "@(*.@(3|11).self_attn.q_proj|?*_proj)"},
+        {"(?:a.(b_)?\\d\\d+)*", "@(*(a?" "?(b_)@([0-9])+([0-9])))"},
+        {"layers\\.[13]\\.q_proj", NULL},
+        {"(q|k", NULL},
+        {"q|k)", NULL},
+        {"a+_proj", NULL},
+        {"(?!k).*_proj", NULL},
+        {"q_proj$", NULL},
+    };
+    for (int k = 0; k < NDP_COUNT(of); k++) {
+        imported i;
+        char *text = ndp_format("base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nadapter: lora\n"
+                                "processor_type: AutoProcessor\nlora_target_modules: '%s'\n",
+                                of[k].regex);
+        if (of[k].pattern) {
+            char *list = ndp_format("[\"%s\"]", of[k].pattern);
+            CHECK_OK(import(&i, text, NULL));
+            CHECK_KEYS(&i, {"adapter.targets", list});
+            CHECK_NOTES(&i, "processor_type (line 4): read from the model folder");
+            check_round_trip(&i);
+            release(&i);
+            free(list);
+        } else {
+            CHECK_FAILS(import(&i, text, NULL), NDP_EINVAL, "a regular expression: name the projections");
+        }
+        free(text);
+    }
+}
+
 /* ---- Accelerate ---- */
 
 /* `accelerate launch` starts one process, whatever num_processes says. */
@@ -379,6 +416,7 @@ int main(void) {
         cmocka_unit_test(layouts_of_experts),
         cmocka_unit_test(adapters_that_are_not_asked_for),
         cmocka_unit_test(parameters_are_targets),
+        cmocka_unit_test(regular_expressions_are_patterns),
         cmocka_unit_test(accelerate_without_distribution),
         cmocka_unit_test(deepspeed_stages),
         cmocka_unit_test(deepspeed_batches),

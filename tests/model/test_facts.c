@@ -101,7 +101,7 @@ static const struct {
     {"{}", NDP_EFORMAT, "\"model_type\""},
     {"{\"model_type\": 3}", NDP_EFORMAT, "model_type"},
     {"{\"model_type\": \"opt\"}", NDP_ENOTSUP,
-     "model_type 'opt' is not supported; supported: llama, mistral, ministral"},
+     "model_type 'opt' is not supported; supported: llama, mistral, ministral, ministral3"},
     {"{\"model_type\": \"phimoe\", \"num_local_experts\": 16}", NDP_ENOTSUP,
      "'phimoe' is a mixture of experts (\"num_local_experts\": 16) with a router of SparseMixer: that is not "
      "supported; supported: llama"},
@@ -116,12 +116,11 @@ static const struct {
     {"{\"model_type\": \"deepseek_v32\", \"n_routed_experts\": 256, \"auto_map\": {\"AutoConfig\": \"c.C\"}}",
      NDP_ENOTSUP,
      "'deepseek_v32' is a mixture of experts (\"n_routed_experts\": 256) with attention to keys that an index chooses"},
-    {"{\"model_type\": \"gemma3\", \"architectures\": [\"Gemma3ForConditionalGeneration\"], \"text_config\": "
-     "{\"model_type\": \"gemma3_text\"}, \"vision_config\": {\"hidden_size\": 1152}}",
-     NDP_ENOTSUP,
-     "'gemma3' is a model of several parts, some for more than text (\"vision_config\": {\"hidden_size\":1152})"},
+    {"{\"model_type\": \"blip\", \"vision_config\": {\"hidden_size\": 1152}}", NDP_ENOTSUP,
+     "'blip' is a model of several parts, some for more than text (\"vision_config\": {\"hidden_size\":1152})"},
     {"{\"model_type\": \"gemma3n\", \"text_config\": {\"model_type\": \"gemma3n_text\"}}", NDP_ENOTSUP,
-     "'gemma3n' is a model of several parts, of which text is one"},
+     "'gemma3n' is a model of several parts, of which text is one (\"text_config\": \"gemma3n_text\"), which is not "
+     "supported"},
     {"{\"model_type\": \"t5\", \"is_encoder_decoder\": true}", NDP_ENOTSUP, "'t5' is an encoder and a decoder"},
     {"{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2ForSequenceClassification\"]}", NDP_ENOTSUP,
      "GPT2ForSequenceClassification\"] is not supported; supported: GPT2LMHeadModel"},
