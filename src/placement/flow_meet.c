@@ -307,8 +307,11 @@ static ndp_status visit(ndp_rule *r, const meeting_tiles *at, int k) {
         bind_empty(r, &next, k);
         return visit(r, &next, k + 1);
     }
+    const indices *rows = ndp_flow_is_letter(r->flow->in[k].axes[0]) ? find(at, r->flow->in[k].axes[0]) : NULL;
     for (int i = 0; i < r->in[k].n; i++) {
         const ndp_tile *t = &r->in[k].tiles[i];
+        if (rows && (t->row >= rows->first + rows->n || t->row + t->rows <= rows->first)) /* of many tiles, most */
+            continue;
         if (!meets(r, at, k, t))
             continue;
         copy(&next, at);

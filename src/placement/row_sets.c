@@ -1,11 +1,25 @@
 /* Sets of rows in some order; folding. */
 #include "placement/row_sets.h"
 
+/* The slot of that set, or the free one where it goes. Ids are random. */
+static int slot_of(const ndp_row_sets *s, uint64_t id) {
+    int at = (int)(id & (uint64_t)(s->n_slots - 1));
+    while (s->slots[at] && s->sets[s->slots[at] - 1].id != id)
+        at = (at + 1) & (s->n_slots - 1);
+    return at;
+}
+
 const ndp_row_set *ndp_row_set_find(const ndp_row_sets *s, uint64_t id) {
-    for (int i = 0; s && i < s->n_sets; i++)
-        if (s->sets[i].id == id)
-            return &s->sets[i];
-    return NULL;
+    int number = s && s->n_slots > 0 ? s->slots[slot_of(s, id)] : 0;
+    return number ? &s->sets[number - 1] : NULL;
+}
+
+static ndp_status grow_slots(ndp_row_sets *s, ndp_arena *a) {
+    s->n_slots = s->n_slots ? 2 * s->n_slots : 64;
+    NDP_TRY(NDP_NEW(a, s->n_slots, s->slots));
+    for (int i = 0; i < s->n_sets; i++)
+        s->slots[slot_of(s, s->sets[i].id)] = i + 1;
+    return NDP_OK;
 }
 
 ndp_status ndp_row_set_note(ndp_row_sets *s, ndp_arena *a, ndp_row_set set, bool *same) {
@@ -15,7 +29,10 @@ ndp_status ndp_row_set_note(ndp_row_sets *s, ndp_arena *a, ndp_row_set set, bool
     if (have || !s)
         return NDP_OK;
     NDP_TRY(NDP_GROW(a, s->n_sets, &s->set_capacity, s->sets));
+    if (2 * (s->n_sets + 1) > s->n_slots)
+        NDP_TRY(grow_slots(s, a));
     s->sets[s->n_sets++] = set;
+    s->slots[slot_of(s, set.id)] = s->n_sets;
     return NDP_OK;
 }
 

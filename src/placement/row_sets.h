@@ -29,6 +29,8 @@ typedef struct ndp_row_sets {
     ndp_fold *folds;
     int n_sets, n_folds;
     int64_t set_capacity, fold_capacity;
+    int *slots; /* by id: a set's number + 1, 0: none; n_slots of them, a power of 2, at most half of them taken */
+    int n_slots;
 } ndp_row_sets;
 
 /* NULL: not noted; its weight is 1. `s` may be NULL. */

@@ -121,7 +121,8 @@ static ndp_status expect_sorted(ndp_rule *r, int k, int places, uint64_t set) {
         for (int j = 0; j < r->in[places].n; j++) {
             ndp_tile rows = sorted_tile(r->in[places].tiles[j], choices, set), t = r->in[k].tiles[i], part;
             t.col = 0, t.cols = 1;
-            if (!ndp_tile_cut(&t, rows.row, rows.rows, 0, 1, &part))
+            if (t.row >= rows.row + rows.rows || t.row + t.rows <= rows.row ||
+                !ndp_tile_cut(&t, rows.row, rows.rows, 0, 1, &part))
                 continue;
             if (t.among != set || part.at_row - part.row != rows.at_row - rows.row || t.row % choices != 0 ||
                 t.rows % choices != 0)
@@ -300,8 +301,9 @@ static ndp_status come_back(ndp_rule *r, const ndp_content *const *handed, int n
         ndp_content part = ndp_content_of(r->arena, rows * most, handed[i]->cols), sum = part;
         NDP_TRY(expect_own_set(r, handed[i], i, COMING, later));
         for (int k = 0; k < handed[i]->n; k++) {
-            ndp_tile t;
-            if (!ndp_tile_cut(&handed[i]->tiles[k], me * rows, rows, 0, handed[i]->cols, &t))
+            ndp_tile t = handed[i]->tiles[k];
+            if (t.row >= (me + 1) * rows || t.row + t.rows <= me * rows || /* of many, most */
+                !ndp_tile_cut(&handed[i]->tiles[k], me * rows, rows, 0, handed[i]->cols, &t))
                 continue;
             t.row -= me * rows, t.made = r->index;
             NDP_TRY(ndp_content_add(&part, sorted_tile(t, most, own_set(r, GOING, later))));

@@ -199,11 +199,10 @@ static ndp_status expect_repeated(const ndp_rule *r, const ndp_list *list) {
     bool later = r->c->op == &ndp_op_route_exchange && ndp_rule_has(r, 1);
     if (later && range != NDP_NONE && !ndp_operands_same(&r->c->in[1], &list->indices[range]))
         return ndp_refuse(r, "its round is not the number of the iteration");
-    for (int k = 0; k < r->c->n_in; k++)
-        for (int i = 0; i < r->in[k].n; i++) {
-            const ndp_row_set *set = ndp_row_set_find(r->sets, r->in[k].tiles[i].among);
-            later |= set && set->later;
-        }
+    for (int k = 0; k < r->c->n_in; k++) {
+        const ndp_row_set *set = ndp_row_set_find(r->sets, r->in[k].n > 0 ? r->in[k].tiles[0].among : 0);
+        later |= set && set->later;
+    }
     return later == (range != NDP_NONE) ? NDP_OK
            : later                      ? ndp_refuse(r, "it is of later rounds, and not repeated for each of them")
                                         : ndp_refuse(r, "it is repeated for each later round, and of none");
