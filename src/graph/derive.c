@@ -144,8 +144,9 @@ static ndp_status rule_input_grad(ndp_bwd *b, const ndp_op *op, const ndp_op_att
         target[k] = NDP_NONE;
         int v = outs[k] < 0 ? NDP_NONE : d->node->in[outs[k]];
         if (v != NDP_NONE && g->values[v].parent != NDP_NONE) {
-            NDP_TRY(check_first_through_view(d, v));
-            d->grad[v] = target[k] = column_gradient(d, v);
+            bool adds = k == 0 && earlier != NDP_NONE; /* to what is there, element by element */
+            NDP_TRY(adds ? NDP_OK : check_first_through_view(d, v));
+            d->grad[v] = target[k] = adds ? earlier : column_gradient(d, v);
         }
     }
     NDP_TRY(own_operand(d, op, ins, target));

@@ -96,7 +96,8 @@ static ndp_status use_adapter(ndp_infer *f, const char *name) {
 
 static ndp_status use_one_rank(ndp_infer *f) {
     NDP_TRY(ndp_transport_self(&f->transport));
-    return ndp_mesh_init(&(ndp_layout)NDP_LAYOUT_ONE, 0, &(ndp_mesh_facts){.kv_heads = f->facts->kv_heads}, &f->mesh);
+    return ndp_mesh_init(&(ndp_layout)NDP_LAYOUT_ONE, 0, &(ndp_mesh_facts){.kv_heads = f->spec.layout.kv_heads},
+                         &f->mesh);
 }
 
 static ndp_status open_folder(ndp_infer *f, const char *name, const char *adapter, int64_t step) {

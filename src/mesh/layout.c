@@ -9,6 +9,22 @@
 
 enum { TEXT = 320, LAYOUT_TEXT = 160, SUGGESTIONS = 4, LIST = 2 * SUGGESTIONS * LAYOUT_TEXT };
 
+/* Whether kv heads of a layer keep ranks from being tp x sp; `why` has the numbers. Ranks of tp with the same kv head
+ * are one kind of group, so of layers with more kv heads than others each rank has one of its own. */
+static bool kv_breaks(const ndp_layout *l, const ndp_layout_facts *facts, char why[TEXT]) {
+    int64_t tp_sp = (int64_t)l->size[NDP_TP] * l->size[NDP_SP];
+    const int counts[] = {facts->kv_heads, facts->most_kv_heads ? facts->most_kv_heads : facts->kv_heads};
+    for (int i = 0; i < 2; i++)
+        if (counts[i] % tp_sp != 0 && tp_sp % counts[i] != 0) {
+            snprintf(why, TEXT, "%d kv heads and tp %d x sp %d = %lld: neither divides the other", counts[i],
+                     l->size[NDP_TP], l->size[NDP_SP], (long long)tp_sp);
+            return true;
+        }
+    snprintf(why, TEXT, "tp %d is more than %d, and some layers have %d kv heads, others %d", l->size[NDP_TP],
+             counts[1], counts[0], counts[1]);
+    return counts[0] != counts[1] && l->size[NDP_TP] > counts[1];
+}
+
 /* True if a full layout breaks a rule, which is then in `why` with its numbers. */
 static bool breaks_rule(const ndp_layout *l, const ndp_layout_facts *facts, char why[TEXT]) {
     int64_t tp_sp = (int64_t)l->size[NDP_TP] * l->size[NDP_SP];
@@ -23,9 +39,8 @@ static bool breaks_rule(const ndp_layout *l, const ndp_layout_facts *facts, char
     else if (facts && facts->heads % tp_sp != 0)
         snprintf(why, TEXT, "%d attention head%s not divisible by tp %d x sp %d = %lld", facts->heads,
                  facts->heads == 1 ? " is" : "s are", l->size[NDP_TP], l->size[NDP_SP], (long long)tp_sp);
-    else if (facts && facts->kv_heads % tp_sp != 0 && tp_sp % facts->kv_heads != 0)
-        snprintf(why, TEXT, "%d kv heads and tp %d x sp %d = %lld: neither divides the other", facts->kv_heads,
-                 l->size[NDP_TP], l->size[NDP_SP], (long long)tp_sp);
+    else if (facts && facts->heads > 0 && kv_breaks(l, facts, why))
+        return true;
     else if (facts && l->size[NDP_PP] > facts->layers)
         snprintf(why, TEXT, "pp %d is more than the %d layer%s", l->size[NDP_PP], facts->layers,
                  facts->layers == 1 ? "" : "s");

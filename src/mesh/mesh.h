@@ -103,6 +103,7 @@ ndp_group ndp_group_outer(ndp_group g, int n);
  * nothing; one without mixtures has no experts. */
 typedef struct ndp_layout_facts {
     int heads, kv_heads, layers, experts;
+    int most_kv_heads; /* where layers differ in them, and kv_heads are the fewest; 0: all have kv_heads */
 } ndp_layout_facts;
 
 /* Fills the one size that is 0 ("auto") so that the product is `world`. NDP_EINVAL, with the numbers, what to set and

@@ -85,7 +85,7 @@ static int rope(ndp_unit_builder *b, int x, int heads, int kv_heads) {
     int table = nth_data(b, NDP_INPUT_TABLE, which), position = ndp_unit_data(b, NDP_INPUT_POSITIONS);
     ndp_op_attr attr = {.heads = heads,
                         .kv_heads = kv_heads,
-                        .head_dim = b->f->head_dim,
+                        .head_dim = ndp_kind_heads(b->f, &b->layer).dim,
                         .rotary_dim = b->f->ropes[b->layer.rope].dim,
                         .skipped = b->f->nope_dim,
                         .neighbours = b->f->neighbours};
@@ -98,22 +98,33 @@ static int cached(ndp_unit_builder *b, int fresh, int which) {
     return ndp_graph_op1(b->g, &ndp_op_kv_append, NULL, "cache", (int[]){cache, fresh, row}, 3);
 }
 
+/* Heads of `d` columns, each normed: a norm whose weights are ones. */
+static int value_norm(ndp_unit_builder *b, int x, int64_t d) {
+    int ones = ndp_graph_columns(b->g, nth_data(b, NDP_INPUT_TABLE, b->f->n_ropes), 0, d);
+    int outs[2] = {NDP_NONE, NDP_NONE};
+    ndp_graph_op(b->g, &ndp_op_rmsnorm, &(ndp_op_attr){.eps = b->f->norm_eps}, "v", (int[]){x, ones}, 2, outs, 2);
+    return outs[0];
+}
+
 /* q, k and v, columns of qkv, as attention sees them. */
 static void heads_of(ndp_unit_builder *b, int qkv, int out[3]) {
     const ndp_facts *f = b->f;
-    int64_t d = f->head_dim, nq = f->heads * d, nkv = f->kv_heads * d;
+    const ndp_head_sizes h = ndp_kind_heads(f, &b->layer);
+    int64_t d = h.dim, nq = f->heads * d, nkv = h.kv * d;
     bool norms = f->qk_norm != NDP_QK_NORM_NONE;
     if (!norms && !f->query_rope)
-        qkv = rope(b, qkv, f->heads, f->kv_heads);
+        qkv = rope(b, qkv, f->heads, h.kv);
     out[0] = ndp_graph_columns(b->g, qkv, 0, nq);
     out[1] = ndp_graph_columns(b->g, qkv, nq, nkv);
-    out[2] = ndp_graph_columns(b->g, qkv, nq + nkv, nkv);
+    out[2] = h.v_is_k ? out[1] : ndp_graph_columns(b->g, qkv, nq + nkv, nkv);
+    if (f->v_norm)
+        out[2] = value_norm(b, out[2], d);
     if (norms) {
         out[0] = rope(b, ndp_unit_norm(b, NDP_P_Q_NORM, NDP_NO_PARAM, out[0]), f->heads, 0);
-        out[1] = rope(b, ndp_unit_norm(b, NDP_P_K_NORM, NDP_NO_PARAM, out[1]), 0, f->kv_heads);
+        out[1] = rope(b, ndp_unit_norm(b, NDP_P_K_NORM, NDP_NO_PARAM, out[1]), 0, h.kv);
     } else if (f->query_rope) {
         out[0] = rope(b, out[0], f->heads, 0);
-        out[1] = rope(b, out[1], 0, f->kv_heads);
+        out[1] = rope(b, out[1], 0, h.kv);
     }
 }
 
@@ -122,6 +133,7 @@ enum { KEYS, VALUES }; /* rows of what attention keeps */
 /* What q, k and v give, through the product with o. */
 static int attend(ndp_unit_builder *b, const int qkv[3]) {
     const ndp_facts *f = b->f;
+    const ndp_head_sizes h = ndp_kind_heads(f, &b->layer);
     int ins[7] = {qkv[0], qkv[1], qkv[2]}, outs[2] = {NDP_NONE, NDP_NONE};
     if (b->m->opts.mode == NDP_MODEL_CACHED) {
         ins[1] = cached(b, ins[1], KEYS);
@@ -132,8 +144,8 @@ static int attend(ndp_unit_builder *b, const int qkv[3]) {
     ins[5] = nth_data(b, NDP_INPUT_ROWS, ROWS_OF_KEYS);
     ins[6] = ndp_unit_param(b, NDP_P_SINKS, 1);
     ndp_op_attr attr = {.heads = f->heads,
-                        .kv_heads = f->kv_heads,
-                        .head_dim = f->head_dim,
+                        .kv_heads = h.kv,
+                        .head_dim = h.dim,
                         .v_dim = f->v_dim,
                         .window = b->layer.window,
                         .scale = f->attention_scale,
@@ -143,8 +155,8 @@ static int attend(ndp_unit_builder *b, const int qkv[3]) {
 }
 
 static int attention(ndp_unit_builder *b, int x) {
-    int qkv[3];
-    heads_of(b, ndp_unit_linear(b, "qkv", x, NDP_P_Q, 3, NDP_B_Q), qkv);
+    int qkv[3], products = ndp_kind_heads(b->f, &b->layer).v_is_k ? 2 : 3;
+    heads_of(b, ndp_unit_linear(b, "qkv", x, NDP_P_Q, products, NDP_B_Q), qkv);
     return attend(b, qkv);
 }
 
@@ -154,8 +166,19 @@ static int64_t value_columns(const ndp_facts *f) {
     return (int64_t)f->kv_heads * (f->v_dim > 0 ? f->v_dim : f->head_dim);
 }
 
+static int64_t full_columns(const ndp_facts *f) { return (int64_t)f->full.kv * f->full.dim; }
+
 const ndp_mixer ndp_mixer_attention = {
-    NDP_PART_ATTENTION, attention, {[KEYS] = {"k_cache", key_columns}, [VALUES] = {"v_cache", value_columns}}};
+    NDP_PART_ATTENTION, attention, false, {[KEYS] = {"k_cache", key_columns}, [VALUES] = {"v_cache", value_columns}}};
+
+const ndp_mixer ndp_mixer_full = {NDP_PART_ATTENTION,
+                                  attention,
+                                  true,
+                                  {[KEYS] = {"k_cache_full", full_columns}, [VALUES] = {"v_cache_full", full_columns}}};
+
+ndp_head_sizes ndp_kind_heads(const ndp_facts *f, const ndp_layer_kind *k) {
+    return k->mixer->full ? f->full : (ndp_head_sizes){f->head_dim, f->kv_heads, false};
+}
 
 /* ---- latent attention (arXiv:2405.04434) ----
  *
@@ -192,8 +215,10 @@ static int latent_attention(ndp_unit_builder *b, int x) {
     return attend(b, (int[]){q, k, kv[1]});
 }
 
-const ndp_mixer ndp_mixer_latent = {
-    NDP_PART_LATENT, latent_attention, {[KEYS] = {"k_cache", key_columns}, [VALUES] = {"v_cache", value_columns}}};
+const ndp_mixer ndp_mixer_latent = {NDP_PART_LATENT,
+                                    latent_attention,
+                                    false,
+                                    {[KEYS] = {"k_cache", key_columns}, [VALUES] = {"v_cache", value_columns}}};
 
 /* ---- MLPs ---- */
 
@@ -234,6 +259,12 @@ static int add_norm(ndp_unit_builder *b, int x, int h, int *normed) {
     return outs[0];
 }
 
+/* y times the layer's number, in place. */
+static int scaled_by_layer(ndp_unit_builder *b, int y) {
+    int by = ndp_unit_param(b, NDP_P_LAYER_SCALAR, 1);
+    return by == NDP_NONE ? y : ndp_graph_op1(b->g, &ndp_op_scale_by, NULL, "y", (int[]){y, by}, 2);
+}
+
 void ndp_unit_block(ndp_unit_builder *b) {
     int x = ndp_graph_input(b->g, b->m->opts.rows, b->f->hidden);
     int before = ndp_unit_norm(b, NDP_P_INPUT_NORM, NDP_B_INPUT_NORM, x), normed = before;
@@ -244,5 +275,5 @@ void ndp_unit_block(ndp_unit_builder *b) {
     int s = b->f->parallel ? ndp_unit_add(b, "mid", x, h) : add_norm(b, x, h, &normed);
     int d = ndp_unit_norm(b, NDP_P_MLP_OUT_NORM, NDP_NO_PARAM, b->layer.mlp->write(b, normed));
     d = ndp_unit_scale(b, "scaled", d, b->f->residual_scale);
-    ndp_graph_output(b->g, ndp_unit_add(b, "y", s, d));
+    ndp_graph_output(b->g, scaled_by_layer(b, ndp_unit_add(b, "y", s, d)));
 }

@@ -22,6 +22,7 @@ enum { NDP_MIXER_CACHES = 2 };
 struct ndp_mixer {
     ndp_table_part part; /* its rows of the tables */
     int (*write)(ndp_unit_builder *b, int x);
+    bool full;                                   /* its heads have the sizes of facts.full */
     ndp_mixer_cache cache[NDP_MIXER_CACHES + 1]; /* what it keeps in a model with a cache */
 };
 struct ndp_mlp {
@@ -29,8 +30,11 @@ struct ndp_mlp {
     bool gated; /* a product of its own decides how much of each column passes */
     int (*write)(ndp_unit_builder *b, int x);
 };
-extern const ndp_mixer ndp_mixer_attention, ndp_mixer_latent;
+extern const ndp_mixer ndp_mixer_attention, ndp_mixer_full, ndp_mixer_latent;
 extern const ndp_mlp ndp_mlp_gated, ndp_mlp_plain, ndp_mlp_experts;
+
+/* Sizes of the heads of a kind of layer. */
+ndp_head_sizes ndp_kind_heads(const ndp_facts *f, const ndp_layer_kind *k);
 
 /* Returns the value of the first input of a kind, or NDP_NONE if the model has none. */
 int ndp_unit_data(const ndp_unit_builder *b, ndp_input_kind kind);

@@ -12,6 +12,10 @@
 
 static const ndp_composite composites[] = {
     {"gemma3", "Gemma3ForConditionalGeneration", LANGUAGE_MODEL, .text = "gemma3_text", .fixed = true, .tied = true},
+    {"gemma4", "Gemma4ForConditionalGeneration", LANGUAGE_MODEL, .text = "gemma4_text", .fixed = true, .tied = true,
+     .caps = true},
+    {"gemma4_unified", "Gemma4UnifiedForConditionalGeneration", LANGUAGE_MODEL, .text = "gemma4_unified_text",
+     .fixed = true, .tied = true, .caps = true},
     {"mistral3", "Mistral3ForConditionalGeneration", LANGUAGE_MODEL, .text = "mistral", .tied = true},
     {"llava", "LlavaForConditionalGeneration", LANGUAGE_MODEL, .text = "llama", .ties_as_text = true},
     {"llava_next", "LlavaNextForConditionalGeneration", LANGUAGE_MODEL, .text = "llama"},
@@ -41,6 +45,8 @@ static const struct {
     {"qwen2", SIZES(151936, 4096, 22016, 32, 32, 32, 32768)},
     {"qwen3", SIZES(151936, 4096, 22016, 32, 32, 32, 32768)},
     {"gemma3_text", SIZES(262208, 2304, 9216, 26, 8, 4, 131072)},
+    {"gemma4_text", SIZES(262144, 2304, 9216, 30, 8, 4, 131072)},
+    {"gemma4_unified_text", SIZES(262144, 2304, 9216, 30, 8, 4, 262144)},
     {"qwen2_vl_text", SIZES(152064, 8192, 29568, 80, 64, 8, 32768)},
     {"qwen2_5_vl_text", SIZES(152064, 8192, 29568, 80, 64, 8, 32768)},
     {"qwen3_vl_text", SIZES(151936, 4096, 22016, 32, 32, 32, 128000)},

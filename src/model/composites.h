@@ -11,6 +11,7 @@ typedef struct ndp_composite {
     bool fixed;                      /* it is, whatever text_config says */
     bool flat;                       /* without text_config, its keys are beside the others */
     bool tied;                       /* where tie_word_embeddings is missing */
+    bool caps;                       /* its head caps logits as the text's own */
     bool ties_as_text;               /* where it is false, that in text_config counts */
 } ndp_composite;
 

@@ -14,6 +14,7 @@
 #include "model/activations.h"
 #include "model/composites.h"
 #include "model/group_names.h"
+#include <limits.h>
 #include <string.h>
 
 /* ---- the first unit and the last ---- */
@@ -227,19 +228,35 @@ static ndp_status read_facts(struct json_object *config, const char *what, void 
     return ndp_facts_parse(config, what, facts);
 }
 
+ndp_layout_facts ndp_facts_layout(const ndp_facts *f) {
+    ndp_layout_facts out = {f->heads, INT_MAX, f->layers, f->experts, 0};
+    int most = 0;
+    for (int k = 0; k < f->n_kinds; k++) {
+        int kv = ndp_kind_heads(f, &f->kinds[k]).kv;
+        out.kv_heads = kv < out.kv_heads ? kv : out.kv_heads, most = kv > most ? kv : most;
+    }
+    out.most_kv_heads = most > out.kv_heads ? most : 0;
+    return out;
+}
+
 static void describe(const void *facts, ndp_model_spec *out) {
     const ndp_facts *f = facts;
     int ffn = f->ffn > f->expert_ffn ? f->ffn : f->expert_ffn;
     int64_t pairs =
         f->names->expert_pairs ? 2 * (int64_t)f->expert_ffn * f->experts : 0; /* all experts are one tensor */
     int64_t widest = f->vocab > 2 * ffn ? f->vocab : 2 * ffn; /* gate and up may be one tensor, and q, k and v */
-    int64_t qkv = (f->heads + 2 * (int64_t)f->kv_heads) * f->head_dim;
+    int64_t qkv = 0;
+    for (int k = 0; k < f->n_kinds; k++) {
+        ndp_head_sizes h = ndp_kind_heads(f, &f->kinds[k]);
+        int64_t columns = (f->heads + 2 * (int64_t)h.kv) * h.dim;
+        qkv = columns > qkv ? columns : qkv;
+    }
     widest = widest > qkv ? widest : qkv;
     widest = widest > pairs ? widest : pairs;
     memcpy(out->type, f->family, sizeof out->type);
     out->vocab = f->vocab;
     out->hidden = f->hidden;
-    out->layout = (ndp_layout_facts){f->heads, f->kv_heads, f->layers, f->experts};
+    out->layout = ndp_facts_layout(f);
     out->positions = f->max_positions;
     out->learned_positions = f->n_ropes == 0;
     out->bos = f->bos, out->eos = f->eos;

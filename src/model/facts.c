@@ -398,7 +398,8 @@ static ndp_status parse_composite(const ndp_composite *c, struct json_object *co
     if (st != NDP_OK)
         return st;
     out->base = c->base, out->composite = c->type;
-    out->logit_cap = 0, out->logit_scale = 1; /* of causal language models, whose head this is not */
+    if (!c->caps) /* nothing of causal language models, whose head this is not */
+        out->logit_cap = 0, out->logit_scale = 1;
     return NDP_OK;
 }
 

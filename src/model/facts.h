@@ -19,13 +19,15 @@ typedef enum ndp_rope_scaling {
     NDP_ROPE_LINEAR,
     NDP_ROPE_LLAMA3,
     NDP_ROPE_YARN,
-    NDP_ROPE_LONG
+    NDP_ROPE_LONG,
+    NDP_ROPE_PROPORTIONAL
 } ndp_rope_scaling;
 
 /* One table of angles. */
 typedef struct ndp_rope {
     ndp_rope_scaling scaling;
-    int dim; /* columns of a head that turn, the first */
+    int dim;     /* columns of a head that turn, the first */
+    int turning; /* proportional: the first pairs; the others stand still */
     double theta, factor;
     double amplitude;                         /* of cosines and sines: yarn and longrope raise it above 1 */
     double low_freq_factor, high_freq_factor; /* llama3 */
@@ -47,6 +49,12 @@ extern const ndp_norm ndp_norm_rms, ndp_norm_rms_offset, ndp_norm_layer;
 /* The parts of a block (block.h). */
 typedef struct ndp_mixer ndp_mixer;
 typedef struct ndp_mlp ndp_mlp;
+
+/* Sizes of the heads of a layer. */
+typedef struct ndp_head_sizes {
+    int dim, kv; /* columns of one; how many there are of keys and values */
+    bool v_is_k; /* values are what keys are before their norm and RoPE: they have no product of their own */
+} ndp_head_sizes;
 
 /* What tells the layers of one model apart. */
 typedef struct ndp_layer_kind {
@@ -78,6 +86,8 @@ typedef struct ndp_facts {
     int groups, open_groups;          /* of their experts; a row chooses in open ones alone. 0: all are open */
     double routed_scale;              /* of the weights of a row's choices */
     bool router_bias;                 /* their logits have one */
+    ndp_head_sizes full;              /* of layers that see all keys, where they have other sizes (ndp_mixer_full) */
+    bool v_norm;                      /* values are normed head by head, without weights */
     int q_rank, kv_rank;              /* of latent attention: columns that queries, and keys, come from. 0: none */
     int nope_dim, v_dim; /* of a head: its first columns, which know no positions; columns of values, 0: head_dim */
     bool neighbours;     /* RoPE turns neighbouring columns together */
@@ -126,6 +136,9 @@ NDP_API const char *ndp_facts_prefix(const ndp_facts *f);
 
 /* Names of the two tensors that tying makes one: "model.embed_tokens.weight", "lm_head.weight". */
 void ndp_facts_tied_names(const ndp_facts *f, char tokens[NDP_TENSOR_NAME], char head[NDP_TENSOR_NAME]);
+
+/* What the rules of layouts need to know. */
+NDP_API ndp_layout_facts ndp_facts_layout(const ndp_facts *f);
 
 /* Distinct parameters (a tied head counts once). */
 int64_t ndp_facts_parameters(const ndp_facts *f);

@@ -27,11 +27,9 @@ typedef struct fact_row {
 
 static const char *const qk_norm_words[] = {
     [NDP_QK_NORM_NONE] = "none", [NDP_QK_NORM_HEAD] = "head", [NDP_QK_NORM_WHOLE] = "whole"};
-static const char *const scaling_words[] = {[NDP_ROPE_PLAIN] = "default",
-                                            [NDP_ROPE_LINEAR] = "linear",
-                                            [NDP_ROPE_LLAMA3] = "llama3",
-                                            [NDP_ROPE_YARN] = "yarn",
-                                            [NDP_ROPE_LONG] = "longrope"};
+static const char *const scaling_words[] = {
+    [NDP_ROPE_PLAIN] = "default", [NDP_ROPE_LINEAR] = "linear", [NDP_ROPE_LLAMA3] = "llama3",
+    [NDP_ROPE_YARN] = "yarn",     [NDP_ROPE_LONG] = "longrope", [NDP_ROPE_PROPORTIONAL] = "proportional"};
 
 #define FACT(member, key, type)                                                                                        \
     { key, offsetof(ndp_facts, member), type, false, NULL }
@@ -108,6 +106,12 @@ static const fact_row clipped_facts[] = {
 /* Of those whose queries grow. */
 static const fact_row growth_fact = {"llama_4_scaling_beta", offsetof(ndp_facts, ropes[1].growth), FACT_NUMBER, false,
                                      NULL};
+/* Of those whose heads differ by kind of layer. */
+static const fact_row full_facts[] = {
+    SHAPE(full.dim, "global_head_dim", FACT_INT),           SHAPE(full.kv, "num_global_key_value_heads", FACT_INT),
+    SHAPE(full.v_is_k, "attention_k_eq_v", FACT_BOOL),      FACT(v_norm, "norm_of_values", FACT_BOOL),
+    FACT(ropes[0].turning, "rope_turning_pairs", FACT_INT),
+};
 static const fact_row rope_facts[] = {
     {"rope_type", offsetof(ndp_rope, scaling), FACT_WORD, false, scaling_words},
     ROPE(dim, "rope_dim", FACT_INT),
@@ -121,7 +125,7 @@ static const fact_row rope_facts[] = {
     ROPE(truncate, "rope_truncate", FACT_BOOL),
     ROPE(original_positions, "rope_original_max_position_embeddings", FACT_INT64),
 };
-_Static_assert(sizeof(ndp_facts) == 8832 && sizeof(ndp_rope) == 2136 && sizeof(ndp_layer_kind) == 24,
+_Static_assert(sizeof(ndp_facts) == 8864 && sizeof(ndp_rope) == 2144 && sizeof(ndp_layer_kind) == 24,
                "the facts of a model have changed: if a new one determines the loss curve, it needs a row above");
 
 static void write_fact(const fact_row *f, const void *of, ndp_str *out) {
@@ -230,6 +234,10 @@ void ndp_decoder_list(const ndp_facts *f, ndp_fact_visitor *visit, void *user) {
     for (int i = 0; f->activation == NDP_SILU_CLIPPED && i < NDP_COUNT(clipped_facts); i++) {
         write_fact(&clipped_facts[i], f, &text);
         give(clipped_facts[i].key, clipped_facts[i].shape, &text, visit, user);
+    }
+    for (int i = 0; f->full.dim > 0 && i < NDP_COUNT(full_facts); i++) {
+        write_fact(&full_facts[i], f, &text);
+        give(full_facts[i].key, full_facts[i].shape, &text, visit, user);
     }
     if (f->query_rope) {
         write_fact(&growth_fact, f, &text);

@@ -34,6 +34,8 @@ static const ndp_names olmo2_names = {BLOCKS_OF_LLAMA,
     .mlp_norm = "pre_feedforward_layernorm", .mlp_out_norm = "post_feedforward_layernorm"
 static const ndp_names gemma2_names = {BLOCKS_OF_LLAMA, SEPARATE_QKV, GATED_MLP, FOUR_NORMS};
 static const ndp_names gemma3_names = {BLOCKS_OF_LLAMA, SEPARATE_QKV, GATED_MLP, FOUR_NORMS, NORMS_OF_QK};
+static const ndp_names gemma4_names = {BLOCKS_OF_LLAMA, SEPARATE_QKV, GATED_MLP,
+                                       FOUR_NORMS,      NORMS_OF_QK,  .layer_scalar = "layer_scalar"};
 static const ndp_names starcoder2_names = {BLOCKS_OF_LLAMA, SEPARATE_QKV, NORMS_BEFORE, .up = "mlp.c_fc",
                                            .down = "mlp.c_proj"};
 #define EXPERTS                                                                                                        \
@@ -261,6 +263,11 @@ static void gemma3_init(ndp_facts *f) {
     f->ropes[0].theta = 1e6, f->ropes[1].theta = 1e4;
 }
 
+static void gemma4_init(ndp_facts *f) {
+    gemma3_init(f);
+    f->v_norm = true;
+}
+
 static void mixtral_init(ndp_facts *f) {
     f->ropes[0].theta = 1e6;
     f->renormalise = true;
@@ -330,6 +337,11 @@ static void gpt2_init(ndp_facts *f) {
     .norm_eps = 1e-5, .init = qwen2_vl_init, .kv_heads_needed = true, .mrope = NDP_MROPE_SECTIONS,                     \
     .windows = {QWEN_WINDOWS, .from_key = "max_window_layers", .from = 80}
 #define LAYER_NORM .norm = &ndp_norm_layer, .norm_eps = 1e-5
+/* The last layer sees all keys, whatever layer_types say. */
+#define GEMMA4(window)                                                                                                 \
+    .init = gemma4_init, .kv_heads_needed = true, .qk_norm = NDP_QK_NORM_HEAD, .shape = ndp_shape_gemma4,              \
+    .windows = {.size = window, .listed = true, .rope = 1, .every = 6, .last_full = true}, .more = ndp_more_gemma4,    \
+    .reads = {"final_logit_softcapping", "use_bidirectional_attention", "per_layer_config"}
 #define GEMMA .norm = &ndp_norm_rms_offset, .kv_heads_needed = true
 #define LATENT                                                                                                         \
     .shape = ndp_shape_latent, .reads = {"n_routed_experts", "num_experts",  "num_local_experts",                      \
@@ -370,6 +382,8 @@ static const ndp_family families[] = {
      .more = ndp_more_gemma2, .qk_norm = NDP_QK_NORM_HEAD,
      .windows = {.size = 4096, .listed = true, .rope = 1, .every_key = "sliding_window_pattern", .every = 6},
      .reads = {"final_logit_softcapping"}},
+    {"gemma4_text", "Gemma4ForCausalLM", &gemma4_names, &gemma2_keys, GEMMA4(512)},
+    {"gemma4_unified_text", "Gemma4UnifiedForCausalLM", &gemma4_names, &gemma2_keys, GEMMA4(1024)},
     {"stablelm", "StableLmForCausalLM", &llama_names, &stablelm_keys, LAYER_NORM, .rotary = 0.25, .partial = true,
      .kv_heads_needed = true, .more = ndp_more_stablelm, .reads = {"partial_rotary_factor", "use_parallel_residual"}},
     {"gpt_neox", "GPTNeoXForCausalLM", &gpt_neox_names, &gpt_neox_keys, LAYER_NORM, .init = gpt_neox_init,

@@ -12,6 +12,7 @@ typedef struct ndp_names {
     const char *input_norm, *q, *k, *v, *q_norm, *k_norm, *sinks, *o, *attention_norm;
     const char *q_a, *q_a_norm, *q_b, *kv_a, *kv_a_norm, *kv_b; /* of latent attention */
     const char *mlp_norm, *gate, *up, *down, *mlp_out_norm;
+    const char *layer_scalar; /* the whole name: what a block's result is multiplied by, which is not trained */
     const char *router, *expert_gate_up, *expert_down; /* of experts: %d for the number, {gate,up} for two in turn */
     const char *expert_pairs, *expert_pairs_bias, *expert_down_bias; /* whole names of stacks of all experts */
     const char *router_bias;                           /* the whole name: by what a router chooses besides scores */
@@ -41,6 +42,7 @@ typedef struct ndp_window_rule {
     int rope;    /* the table of angles of layers with the window; others have the first */
     /* Keys, NULL: none, and what counts where one is missing: the first layer, the one after the last (0 without a key:
      * none), and that all but every such layer have it (0: all). */
+    bool last_full; /* the last layer has none, whatever layer_types say */
     const char *from_key, *end_key, *every_key;
     int64_t from, end, every;
 } ndp_window_rule;

@@ -12,6 +12,16 @@ void ndp_units_fill(const ndp_model *m, int number, void *out) {
         ((int32_t *)out)[u] = m->units[u].number;
 }
 
+static int widest_head(const ndp_facts *f) { return f->full.dim > f->head_dim ? f->full.dim : f->head_dim; }
+
+static void fill_ones(const ndp_model *m, int number, void *out) {
+    (void)number; /* there is one such table */
+    int64_t n = widest_head(ndp_decoder_facts(m));
+    const ndp_view ones = {.data = out, .rows = 1, .cols = n, .ld = n, .dtype = m->opts.compute};
+    for (int64_t i = 0; i < n; i++)
+        ndp_view_set(&ones, 0, i, 1);
+}
+
 /* A row of the tables below: an input, and whether the model has it. */
 #define OF(name, kind, extent, cols, type) FILLED(name, kind, extent, cols, type, NULL, 0)
 #define FILLED(name, kind, extent, cols, type, fill, number)                                                           \
@@ -41,7 +51,9 @@ static void add_common(ndp_model *m, const ndp_facts *f) {
         {true, OF("loss_scale", LOSS_SCALE, ONE, 1, NDP_F64)},
         {true, OF("loss", LOSS, ONE, sums, NDP_F64)},
         {f->n_ropes > 0, FILLED("rope", TABLE, POSITIONS, f->ropes[0].dim, wide, fill_angles, 0)},
-        {f->n_ropes > 1, FILLED("rope2", TABLE, POSITIONS, f->ropes[1].dim, wide, fill_angles, 1)}};
+        {f->n_ropes > 1, FILLED("rope2", TABLE, POSITIONS, f->ropes[1].dim, wide, fill_angles, 1)},
+        /* behind the tables of angles: the weights of norms that have none */
+        {f->v_norm, FILLED("ones", TABLE, ONE, widest_head(f), m->opts.compute, fill_ones, 0)}};
     _Static_assert(NDP_ROPES == 2, "a row for each table of angles");
     add(m->inputs, rows, NDP_COUNT(rows));
 }

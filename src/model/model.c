@@ -16,11 +16,14 @@ ndp_status ndp_model_init(const ndp_architecture_table *a, const void *facts, co
 }
 
 int ndp_model_kv_heads(const ndp_model *m) {
+    int64_t least = 0;
     for (ndp_segment_walk w = {.model = m}; ndp_segment_next(&w);)
         for (int axis = 0; axis < 2; axis++)
-            if (w.segment->dim[axis] == NDP_DIM_KV_HEADS)
-                return (int)(w.segment->part[axis] / w.segment->grain[axis]);
-    return 0;
+            if (w.segment->dim[axis] == NDP_DIM_KV_HEADS) {
+                int64_t heads = w.segment->part[axis] / w.segment->grain[axis];
+                least = least == 0 || heads < least ? heads : least;
+            }
+    return (int)least;
 }
 
 int ndp_model_router_losses(const ndp_model *m) {

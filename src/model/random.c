@@ -22,11 +22,12 @@ void ndp_decoder_random(const ndp_facts *f, uint64_t seed, const ndp_segment *s,
                         float *out) {
     size_t n = strlen(s->name);
     bool bias = n >= 5 && (strcmp(s->name + n - 5, ".bias") == 0 || strcmp(s->name + n - 5, "_bias") == 0);
+    bool scalar = f->names->layer_scalar && ndp_ends_with(s->name, f->names->layer_scalar);
     bool drawn = f->names->sinks && (ndp_ends_with(s->name, f->names->sinks) || ndp_ends_with(s->name, "router.bias"));
     if (s->ndim == 2 || drawn) {
         ndp_rng_normal(seed, ndp_rng_stream(s->name), (uint64_t)first, count, matrix_std(f, s->name), out);
         return;
     }
     for (int64_t i = 0; i < count; i++)
-        out[i] = bias || s->no_grad || f->norm.offset ? 0.0f : 1.0f;
+        out[i] = bias || (s->no_grad && !scalar) || f->norm.offset ? 0.0f : 1.0f;
 }

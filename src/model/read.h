@@ -52,6 +52,8 @@ ndp_status ndp_more_ministral3(struct json_object *config, const char *what, ndp
 ndp_status ndp_more_gpt_oss(struct json_object *config, const char *what, ndp_facts *f);
 ndp_status ndp_more_gemma(struct json_object *config, const char *what, ndp_facts *f);
 ndp_status ndp_more_gemma2(struct json_object *config, const char *what, ndp_facts *f);
+ndp_status ndp_shape_gemma4(struct json_object *config, const char *what, ndp_facts *f);
+ndp_status ndp_more_gemma4(struct json_object *config, const char *what, ndp_facts *f);
 ndp_status ndp_more_granite(struct json_object *config, const char *what, ndp_facts *f);
 ndp_status ndp_more_stablelm(struct json_object *config, const char *what, ndp_facts *f);
 

@@ -65,6 +65,7 @@ ndp_status ndp_layers_by_windows(struct json_object *config, const char *what, c
     for (int i = 0; i < f->layers; i++) {
         bool windowed = i >= from && i < end && (every == 0 || (use && (i + 1) % every != 0));
         NDP_TRY(layer_type(types, what, f, i, &windowed));
+        windowed &= !(rule->last_full && i == f->layers - 1);
         if (windowed && (types || every))
             NDP_TRY(need_window(what, i, window));
         NDP_TRY(set_kind(f, what, i, windowed ? window : 0, f->n_ropes == 0 ? NDP_NO_ROPE : windowed ? rule->rope : 0));

@@ -10,7 +10,10 @@ typedef struct rope_config {
     const char *what, *key;            /* of that object */
     const ndp_family *family;
     const ndp_facts *f;
+    int head_dim;
 } rope_config;
+
+static const char partial[] = "partial_rotary_factor";
 
 /* original_max_position_embeddings: of the configuration (where it has one table), else of the table, else as long as
  * the model's. */
@@ -116,6 +119,16 @@ static ndp_status read_longrope(const rope_config *c, ndp_rope *r) {
     return ndp_config_optional(c->rope, c->what, "attention_factor", &r->amplitude);
 }
 
+static ndp_status read_proportional(const rope_config *c, ndp_rope *r) {
+    double part = 1;
+    NDP_TRY(ndp_config_positive(c->rope, c->what, partial, &part));
+    NDP_TRY(ndp_config_positive(c->rope, c->what, "factor", &r->factor));
+    if (part > 1)
+        return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is %g, expected at most 1", c->what, partial, part);
+    r->turning = (int)(part * r->dim / 2);
+    return NDP_OK;
+}
+
 typedef struct rope_scaling {
     const char *type;
     ndp_rope_scaling scaling;
@@ -126,6 +139,9 @@ static const rope_scaling scalings[] = {
     {"default", NDP_ROPE_PLAIN, NULL},          {"linear", NDP_ROPE_LINEAR, read_linear},
     {"llama3", NDP_ROPE_LLAMA3, read_llama3},   {"yarn", NDP_ROPE_YARN, read_yarn},
     {"longrope", NDP_ROPE_LONG, read_longrope}, {0}};
+/* Of models whose heads differ by kind of layer. */
+static const rope_scaling scalings_of_gemma4[] = {
+    {"default", NDP_ROPE_PLAIN, NULL}, {"proportional", NDP_ROPE_PROPORTIONAL, read_proportional}, {0}};
 /* Phi-3's class knows longrope alone, also by two older names. */
 static const rope_scaling scalings_of_phi3[] = {{"default", NDP_ROPE_PLAIN, NULL},
                                                 {"longrope", NDP_ROPE_LONG, read_longrope},
@@ -136,37 +152,45 @@ static const rope_scaling scalings_of_phi3[] = {{"default", NDP_ROPE_PLAIN, NULL
 static ndp_status read_scaling(const rope_config *c, ndp_rope *r) {
     static const char *const keys[] = {"type", "rope_type"}; /* the later one wins */
     const char *type = "default";
-    bool phi3 = strcmp(c->f->family, "phi3") == 0;
+    bool phi3 = strcmp(c->f->family, "phi3") == 0, gemma4 = c->f->full.dim > 0;
     for (int i = 0; i < NDP_COUNT(keys); i++) {
         NDP_TRY(ndp_config_not_null(c->rope, c->what, keys[i]));
         NDP_TRY(ndp_json_string(c->rope, c->what, keys[i], &type));
     }
     if (c->family->mrope && strcmp(type, "mrope") == 0)
         type = "default";
-    for (const rope_scaling *s = phi3 ? scalings_of_phi3 : scalings; s->type; s++) {
+    for (const rope_scaling *s = phi3 ? scalings_of_phi3 : gemma4 ? scalings_of_gemma4 : scalings; s->type; s++) {
         if (strcmp(type, s->type) != 0)
             continue;
         r->scaling = s->scaling;
         return s->read ? s->read(c, r) : NDP_OK;
     }
     return NDP_FAIL(NDP_ENOTSUP, "%s: rope type '%.64s' in \"%s\" is not supported; supported%s: %s", c->what, type,
-                    c->key, phi3 ? " for this family" : "",
-                    phi3 ? "default, longrope" : "default, linear, llama3, yarn, longrope");
+                    c->key, phi3 || gemma4 ? " for this family" : "",
+                    gemma4 ? "default, proportional"
+                    : phi3 ? "default, longrope"
+                           : "default, linear, llama3, yarn, longrope");
+}
+
+static bool is_proportional(const rope_config *c) {
+    const char *type = ndp_json_text(ndp_config_member(c->rope, "rope_type"));
+    return c->f->full.dim > 0 && type && strcmp(type, "proportional") == 0;
 }
 
 /* The columns of a head that turn. */
 static ndp_status read_dim(const rope_config *c, ndp_rope *r) {
-    static const char key[] = "partial_rotary_factor";
+    const char *const key = partial;
     const char *own = c->family->keys->rotary;
     double part = c->family->rotary > 0 ? c->family->rotary : 1;
     if (c->family->partial)
         NDP_TRY(ndp_config_positive(c->config, c->what, own ? own : key, &part));
-    else if (!ndp_config_is_neutral(ndp_config_member(c->rope, key), 1))
+    else if (!is_proportional(c) && !ndp_config_is_neutral(ndp_config_member(c->rope, key), 1))
         return ndp_config_refuse(c->what, key, ndp_config_member(c->rope, key), "");
-    NDP_TRY(ndp_config_positive(c->rope, c->what, key, &part));
+    if (!is_proportional(c))
+        NDP_TRY(ndp_config_positive(c->rope, c->what, key, &part));
     if (part > 1)
         return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is %g, expected at most 1", c->what, key, part);
-    int dim = c->f->head_dim - c->f->nope_dim;
+    int dim = c->head_dim - c->f->nope_dim;
     r->dim = (int)(dim * part);
     if (r->dim % 2 != 0 || r->dim == 0)
         return NDP_FAIL(NDP_EFORMAT, "%s: RoPE turns pairs, and %d columns of a head_dim of %d is odd", c->what, r->dim,
@@ -229,6 +253,28 @@ static ndp_status check_two(const rope_config *c, bool is_scaling, const ndp_fac
     return NDP_OK;
 }
 
+/* Gemma 4 reads rope_parameters alone, where both tables say what they are; without them the first one is a quarter. */
+static ndp_status read_gemma4(rope_config *c, ndp_facts *f) {
+    static const char *const kinds[NDP_ROPES] = {"full_attention", "sliding_attention"};
+    static const char *const others[] = {"rope_theta", "rope_scaling"};
+    struct json_object *parameters = ndp_config_member(c->config, "rope_parameters");
+    for (int i = 0; i < NDP_COUNT(others); i++)
+        if (ndp_config_member(c->config, others[i]))
+            return ndp_config_refuse(c->what, others[i], ndp_config_member(c->config, others[i]),
+                                     " for this family; supported: rope_parameters");
+    for (int i = 0; i < NDP_ROPES; i++) {
+        c->rope = ndp_config_member(parameters, kinds[i]);
+        c->head_dim = i == 0 ? f->full.dim : f->head_dim;
+        if (parameters && (!ndp_config_member(c->rope, "rope_type") || !ndp_config_member(c->rope, "rope_theta")))
+            return NDP_FAIL(NDP_EFORMAT, "%s: \"rope_parameters\" without rope_type and rope_theta of %s", c->what,
+                            kinds[i]);
+        NDP_TRY(read_table(c, &f->ropes[i]));
+    }
+    if (!parameters)
+        f->ropes[0].scaling = NDP_ROPE_PROPORTIONAL, f->ropes[0].turning = f->full.dim / 8;
+    return NDP_OK;
+}
+
 /* Two tables: rope_parameters {full_attention, sliding_attention}, or rope_theta with rope_scaling (of the first) and,
  * of gemma3, rope_local_base_freq. */
 static ndp_status read_two(rope_config *c, ndp_facts *f) {
@@ -274,7 +320,9 @@ ndp_status ndp_config_ropes(struct json_object *config, const char *what, const 
         return NDP_OK;
     bool is_scaling = !ndp_config_is_neutral(ndp_config_member(config, "rope_scaling"), 0);
     const char *key = is_scaling ? "rope_scaling" : "rope_parameters";
-    rope_config c = {config, ndp_config_member(config, key), what, key, family, f};
+    rope_config c = {config, ndp_config_member(config, key), what, key, family, f, f->head_dim};
+    if (f->full.dim > 0)
+        return read_gemma4(&c, f);
     const char *theta = family->keys->theta;
     NDP_TRY(ndp_config_positive(config, what, theta ? theta : "rope_theta", &f->ropes[0].theta));
     if (c.rope && !json_object_is_type(c.rope, json_type_object))

@@ -42,6 +42,8 @@ static double inverse_frequency(const ndp_rope *r, int64_t positions, int i) {
         return llama3_band(r, frequency);
     case NDP_ROPE_YARN:
         return yarn_blend(r, frequency, i);
+    case NDP_ROPE_PROPORTIONAL:
+        return i < r->turning ? frequency / r->factor : 0;
     case NDP_ROPE_LONG:
         return frequency / (positions > r->original_positions ? r->long_factor[i] : r->short_factor[i]);
     default:

@@ -56,7 +56,8 @@ typedef enum when {
 /* The buffers that a unit may have, and what follows the unit's name in theirs. The one of another unit that a tied
  * head uses is in TIED, where a layer has its STACKS: matrices of experts. ADAPTER has what is trained where the others
  * are the frozen base, KEPT the projections that are packed, whatever their rule says; a mixture, which is never
- * packed, has the bias of its ROUTER there, which has no gradient. EXPERT_ADAPTER has factors of STACKS. */
+ * packed, has the bias of its ROUTER there, which has no gradient. EXPERT_ADAPTER has factors of STACKS, FIXED the
+ * number that a layer's result is multiplied by, which has no gradient. */
 enum {
     OWN = NDP_SLOT_OWN,
     TIED = NDP_SLOT_TIED,
@@ -65,10 +66,15 @@ enum {
     KEPT = NDP_SLOT_KEPT,
     ROUTER = NDP_SLOT_ROUTER,
     EXPERT_ADAPTER = NDP_SLOT_EXPERT_ADAPTER,
+    FIXED = NDP_SLOT_FIXED,
     SLOTS
 };
-static const char *const slot_names[SLOTS] = {
-    [OWN] = "", [STACKS] = ".experts", [ADAPTER] = ".adapter", [KEPT] = ".kept", [EXPERT_ADAPTER] = ".experts.adapter"};
+static const char *const slot_names[SLOTS] = {[OWN] = "",
+                                              [STACKS] = ".experts",
+                                              [ADAPTER] = ".adapter",
+                                              [KEPT] = ".kept",
+                                              [EXPERT_ADAPTER] = ".experts.adapter",
+                                              [FIXED] = ".fixed"};
 
 typedef struct rule {
     ndp_param place;
@@ -131,6 +137,7 @@ static const rule rules[] = {
     {NDP_P_SHARED_DOWN, NDP_PART_EXPERTS, OWN, NAME(shared_down), HIDDEN, SHARED_FFN, false, ALWAYS},
     {NDP_P_SHARED_PASS, NDP_PART_EXPERTS, OWN, NAME(shared_pass), ONE_ROW, HIDDEN, false, ALWAYS},
     {NDP_P_MLP_OUT_NORM, NDP_PART_LAYER, OWN, NAME(mlp_out_norm), ONE, HIDDEN, false, ALWAYS},
+    {NDP_P_LAYER_SCALAR, NDP_PART_LAYER, FIXED, NAME(layer_scalar), ONE, ONE, false, ALWAYS},
     {NDP_P_FINAL_NORM, NDP_PART_HEAD, OWN, NAME(final_norm), ONE, HIDDEN, false, ALWAYS},
     {NDP_B_FINAL_NORM, NDP_PART_HEAD, OWN, NAME(final_norm), ONE, HIDDEN, false, NORM_BIAS},
     {NDP_P_HEAD, NDP_PART_HEAD, OWN, NAME(head), VOCAB, HIDDEN, false, UNTIED},
@@ -140,7 +147,8 @@ static const char *name_of(const ndp_facts *f, const rule *r) {
     return *(const char *const *)((const char *)f->names + r->name);
 }
 
-static bool is_there(const ndp_facts *f, const rule *r) {
+static bool is_there(const ndp_facts *f, const rule *r, const ndp_head_sizes *h) {
+    const bool shared = h->v_is_k && (r->place == NDP_P_V || r->place == NDP_B_V);
     const bool is[] = {[ALWAYS] = true,
                        [MLP_NORM] = !f->parallel || f->two_norms,
                        [UNTIED] = !f->tied,
@@ -154,22 +162,22 @@ static bool is_there(const ndp_facts *f, const rule *r) {
                        [O_BIAS] = f->o_bias,
                        [MLP_BIAS] = f->mlp_bias,
                        [ROUTER_BIAS] = f->router_bias};
-    return name_of(f, r) && is[r->when];
+    return name_of(f, r) && is[r->when] && !shared;
 }
 
 /* Rows or columns that stay together. */
-static int64_t grain_of(const ndp_facts *f, length l, ndp_dim dim) {
+static int64_t grain_of(const ndp_facts *f, const ndp_head_sizes *h, length l, ndp_dim dim) {
     bool heads = dim == NDP_DIM_HEADS || dim == NDP_DIM_KV_HEADS;
-    int64_t value = f->v_dim > 0 ? f->v_dim : f->head_dim, head = l == KV_HEADS    ? f->nope_dim + value
-                                                                  : l == O_COLUMNS ? value
-                                                                                   : f->head_dim;
+    int64_t value = f->v_dim > 0 ? f->v_dim : h->dim, head = l == KV_HEADS    ? f->nope_dim + value
+                                                             : l == O_COLUMNS ? value
+                                                                              : h->dim;
     return l == EXPERT_PAIRS ? 2 : heads && l != HEADS ? head : 1;
 }
 
 /* Lengths, and what they count: dimensions that the tensor axis may cut. */
-static int64_t length_of(const ndp_facts *f, length l, ndp_dim *dim) {
+static int64_t length_of(const ndp_facts *f, const ndp_head_sizes *h, length l, ndp_dim *dim) {
     bool whole = f->qk_norm == NDP_QK_NORM_WHOLE;
-    int64_t q = (int64_t)f->heads * f->head_dim, kv = (int64_t)f->kv_heads * f->head_dim;
+    int64_t q = (int64_t)f->heads * h->dim, kv = (int64_t)h->kv * h->dim;
     static const ndp_dim dims[] = {
         [VOCAB] = NDP_DIM_VOCAB,         [POSITIONS] = NDP_DIM_VOCAB, [Q_COLUMNS] = NDP_DIM_HEADS,
         [KV_COLUMNS] = NDP_DIM_KV_HEADS, [FFN] = NDP_DIM_FFN,         [HEAD_DIM] = NDP_DIM_IN_HEAD,
@@ -190,13 +198,13 @@ static int64_t length_of(const ndp_facts *f, length l, ndp_dim *dim) {
                          [SHARED_FFN] = f->shared_ffn,
                          [KV_COLUMNS] = kv,
                          [FFN] = f->ffn,
-                         [HEAD_DIM] = f->head_dim,
+                         [HEAD_DIM] = h->dim,
                          [Q_ALL] = q,
-                         [O_COLUMNS] = f->heads * grain_of(f, O_COLUMNS, NDP_DIM_HEADS),
+                         [O_COLUMNS] = f->heads * grain_of(f, h, O_COLUMNS, NDP_DIM_HEADS),
                          [Q_RANK] = f->q_rank,
                          [KV_RANK] = f->kv_rank,
-                         [KV_SHARED] = f->kv_rank + f->head_dim - f->nope_dim,
-                         [KV_HEADS] = f->heads * grain_of(f, KV_HEADS, NDP_DIM_HEADS),
+                         [KV_SHARED] = f->kv_rank + h->dim - f->nope_dim,
+                         [KV_HEADS] = f->heads * grain_of(f, h, KV_HEADS, NDP_DIM_HEADS),
                          [KV_ALL] = kv};
     if ((l == Q_ALL || l == KV_ALL) && !whole)
         l = HEAD_DIM;
@@ -213,22 +221,23 @@ static int64_t members_of(const rule *r) {
 
 /* A name that nothing follows. */
 static bool is_whole_name(const ndp_facts *f, const rule *r) {
-    return r->slot == ROUTER || r->place == NDP_P_SINKS || (r->slot == STACKS && !strstr(name_of(f, r), "%d"));
+    return r->slot == ROUTER || r->slot == FIXED || r->place == NDP_P_SINKS ||
+           (r->slot == STACKS && !strstr(name_of(f, r), "%d"));
 }
 
-static ndp_segment segment_of(const ndp_facts *f, const rule *r, const char *name) {
+static ndp_segment segment_of(const ndp_facts *f, const rule *r, const ndp_head_sizes *h, const char *name) {
     ndp_dim row_dim, col_dim;
-    int64_t rows = length_of(f, r->rows, &row_dim), cols = length_of(f, r->cols, &col_dim);
+    int64_t rows = length_of(f, h, r->rows, &row_dim), cols = length_of(f, h, r->cols, &col_dim);
     bool vector = r->rows == ONE;
     ndp_segment s = ndp_segment_whole(name, vector ? 1 : 2, rows, cols, row_dim, col_dim);
-    s.grain[0] = grain_of(f, r->rows, row_dim), s.grain[1] = grain_of(f, r->cols, col_dim);
+    s.grain[0] = grain_of(f, h, r->rows, row_dim), s.grain[1] = grain_of(f, h, r->cols, col_dim);
     s.glued = r->glued;
     bool of_layer = !(r->parts & (NDP_PART_EMBEDDING | NDP_PART_HEAD));
     s.projection = !vector && of_layer;
     s.coded = r->place != NDP_P_TOKENS && r->place != NDP_P_POSITIONS;
     s.transposed = (f->transposed && !vector && of_layer) || (r->slot == STACKS && !vector && is_whole_name(f, r));
     ndp_segment_pile(&s, members_of(r) * f->experts, members_of(r));
-    s.no_grad = r->slot == ROUTER;
+    s.no_grad = r->slot == ROUTER || r->slot == FIXED;
     return s;
 }
 
@@ -267,6 +276,12 @@ static unsigned parts_of(const ndp_facts *f, int kind) {
     return (unsigned)NDP_PART_LAYER | k->mixer->part | k->mlp->part;
 }
 
+/* Of a kind of unit: those of layers, whatever others say. */
+static ndp_head_sizes heads_of(const ndp_facts *f, int kind) {
+    bool layer = kind != NDP_KIND_EMBEDDING && kind != ndp_kind_head(f);
+    return ndp_kind_heads(f, &f->kinds[layer ? kind - NDP_KIND_LAYER : 0]);
+}
+
 /* Starts a buffer of unit `u`, if it has none in that slot. */
 static ndp_status need_buffer(ndp_model *m, ndp_unit *u, int slot) {
     if (u->buffers[slot] != NDP_NONE)
@@ -302,12 +317,13 @@ static const char *tensor_name(const ndp_facts *f, ndp_arena *arena, const rule 
 /* Appends the parameters of a unit to its buffers. `prefix` goes before the names of a layer's. */
 static ndp_status fill_unit(const ndp_facts *f, ndp_model *m, ndp_unit *u, int kind, const char *prefix,
                             ndp_place at[NDP_PARAMS]) {
+    const ndp_head_sizes h = heads_of(f, kind);
     bool before = false; /* is there */
     for (int i = 0; i < NDP_COUNT(rules); i++) {
         const rule *r = &rules[i];
-        bool there = is_there(f, r) && (r->parts & parts_of(f, kind));
+        bool there = is_there(f, r, &h) && (r->parts & parts_of(f, kind));
         if (there) {
-            ndp_segment s = segment_of(f, r, tensor_name(f, &m->arena, r, prefix));
+            ndp_segment s = segment_of(f, r, &h, tensor_name(f, &m->arena, r, prefix));
             bool saved = s.name && ndp_adapter_saves(&m->opts.adapter, s.name, f);
             bool packed = s.projection && m->opts.base != NDP_PACKING_NONE;
             s.glued &= before;
@@ -406,11 +422,12 @@ ndp_status ndp_tables_make(const ndp_facts *f, ndp_model *m, ndp_unit_places *ou
 }
 
 static int64_t elements_of(const ndp_facts *f, int kind) {
+    const ndp_head_sizes h = heads_of(f, kind);
     int64_t n = 0;
     ndp_dim dim;
     for (int i = 0; i < NDP_COUNT(rules); i++)
-        if ((rules[i].parts & parts_of(f, kind)) && is_there(f, &rules[i]))
-            n += length_of(f, rules[i].rows, &dim) * length_of(f, rules[i].cols, &dim) *
+        if ((rules[i].parts & parts_of(f, kind)) && is_there(f, &rules[i], &h))
+            n += length_of(f, &h, rules[i].rows, &dim) * length_of(f, &h, rules[i].cols, &dim) *
                  (rules[i].slot == STACKS ? members_of(&rules[i]) * f->experts : 1);
     return n;
 }

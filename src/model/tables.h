@@ -53,6 +53,7 @@ typedef enum ndp_param {
     NDP_P_SHARED_DOWN,
     NDP_P_SHARED_PASS,
     NDP_P_MLP_OUT_NORM,
+    NDP_P_LAYER_SCALAR,
     NDP_P_FINAL_NORM,
     NDP_B_FINAL_NORM,
     NDP_P_HEAD,
@@ -87,7 +88,8 @@ enum {
     NDP_SLOT_ADAPTER,
     NDP_SLOT_KEPT,
     NDP_SLOT_ROUTER = NDP_SLOT_KEPT,
-    NDP_SLOT_EXPERT_ADAPTER
+    NDP_SLOT_EXPERT_ADAPTER,
+    NDP_SLOT_FIXED
 };
 
 /* Where a parameter is: in which of the unit's buffers, and which segment of it. */

@@ -280,6 +280,7 @@ typedef enum ndp_op_kind {
  * causal_conv_dx  (dy [T,C], w [J,C], start~ [T,1], acc? [T,C]) -> dx [T,C]             dx = acc + d/dx
  * causal_conv_dw  (dy [T,C], x [T,C], start~ [T,1])            -> dw [J,C]
  * scale           (x [T,N])                                    -> x in place            x = attr.scale x
+ * scale_by        (x [T,N], by [1,1] wide)                     -> x in place            x = by x; by has no gradient
  * cap             (x [T,N])                                    -> x in place            x = c tanh(x / c), c = attr.cap
  * add             (a [T,N], b [T,N])                           -> c [T,N]               c may be a or b
  * add_bias        (y [T,N], b [1,N])                           -> y in place            b is added to every row
@@ -488,6 +489,7 @@ typedef enum ndp_op_kind {
     ROWS(causal_conv_dx) \
     COLUMNS(causal_conv_dw) \
     ROWS(scale) \
+    ROWS(scale_by) \
     ROWS(cap) \
     ROWS(add) \
     ROWS(add_bias) \

@@ -111,7 +111,8 @@ static ndp_status plan_texts(const ndp_dry_run *d, const ndp_facts *f, const ndp
         ndp_engine_opts e = {.model = &models[i],
                              .step = {.parallel = NDP_PARALLEL_INIT, .exec = &d->exec, .accumulation = 1},
                              .weights_of = engines[0]};
-        st = ndp_mesh_init(&(ndp_layout)NDP_LAYOUT_ONE, 0, &(ndp_mesh_facts){.kv_heads = f->kv_heads}, &e.step.mesh);
+        st = ndp_mesh_init(&(ndp_layout)NDP_LAYOUT_ONE, 0, &(ndp_mesh_facts){.kv_heads = ndp_facts_layout(f).kv_heads},
+                           &e.step.mesh);
         if (st == NDP_OK)
             st = ndp_text_cache_build(c, f, &d->job->model.adapter, i ? c->texts : c->chunk, &models[i]);
         if (st == NDP_OK)

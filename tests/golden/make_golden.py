@@ -112,6 +112,15 @@ FAMILIES = {
                      hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=12, sliding_window=6,
                      num_hidden_layers=3, sliding_window_pattern=2, rope_local_base_freq=100.0,
                      rope_scaling={"rope_type": "linear", "factor": 4.0}, tie_word_embeddings=True),
+    # Heads wider in layers that see all keys, whose values are their keys; a quarter of these heads turns.
+    "gemma4": family("gemma4_text", "Gemma4ForCausalLM", rms_norm_eps=1e-6, head_dim=8, global_head_dim=16,
+                     hidden_size=32, num_global_key_value_heads=1, attention_k_eq_v=True, num_hidden_layers=3,
+                     hidden_activation="gelu_pytorch_tanh", sliding_window=7, final_logit_softcapping=1.5,
+                     layer_types=["sliding_attention", "sliding_attention", "full_attention"], attention_bias=False,
+                     hidden_size_per_layer_input=0, num_kv_shared_layers=0, enable_moe_block=False,
+                     tie_word_embeddings=True, rope_parameters={
+                         "full_attention": {"rope_type": "proportional", "rope_theta": 1000.0, "partial_rotary_factor": 0.5},
+                         "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}),
     "gpt2": {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "bos_token_id": 1, "eos_token_id": 2,
              "activation_function": "gelu_new", "initializer_range": 0.02, "vocab_size": 97, "n_embd": 24, "n_head": 3,
              "n_layer": 2, "n_positions": 40, "layer_norm_epsilon": 1e-5, "attn_pdrop": 0.0, "embd_pdrop": 0.0,
@@ -183,13 +192,16 @@ MODELS["gpt-neox"]["buffers"] = True  # the mask and others, as files of older v
 def rope_frequencies(config, rope, length):
     """Inverse frequencies in fp64 and the amplitude, from the definitions; transformers computes the same in fp32."""
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    dim = int(head * rope.get("partial_rotary_factor", 1.0))
+    dim = head if rope["rope_type"] == "proportional" else int(head * rope.get("partial_rotary_factor", 1.0))
     steps = torch.arange(0, dim, 2, dtype=torch.float64)
     plain = 1.0 / rope["rope_theta"] ** (steps / dim)
     original = rope.get("original_max_position_embeddings")
     kind = rope["rope_type"]
     if kind == "default":
         return plain, 1.0
+    if kind == "proportional":
+        turns = steps < 2 * int(rope.get("partial_rotary_factor", 1.0) * dim // 2)
+        return torch.where(turns, plain / rope.get("factor", 1.0), torch.zeros_like(plain)), 1.0
     if kind == "linear":
         return plain / rope["factor"], 1.0
     if kind == "llama3":
@@ -216,7 +228,8 @@ def check_rope(rotary, config, length):
     nested = "rope_type" not in config.rope_parameters
     tables = {}
     for kind, rope in config.rope_parameters.items() if nested else [(None, config.rope_parameters)]:
-        exact, amplitude = rope_frequencies(config, rope, length)
+        of_kind = config.per_layer_config[kind] if config.model_type == "gemma4_text" else config
+        exact, amplitude = rope_frequencies(of_kind, rope, length)
         x, positions = torch.zeros(1, length, 4), torch.arange(length)[None]
         table = rotary(x, positions, kind) if nested else rotary(x, positions)
         cos, sin = (table.real, table.imag) if torch.is_tensor(table) else table
@@ -251,10 +264,12 @@ def growth_fp64(positions, beta, original):
 
 
 def rmsnorm_fp64(self, x):
-    """Gemma's norms multiply by 1 + w."""
-    gemma = type(self).__name__.startswith("Gemma")
-    normed = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + (self.eps if gemma else self.variance_epsilon))
-    return (1 + self.weight if gemma else self.weight) * normed
+    """Gemma's norms multiply by 1 + w, but for Gemma 4's, of which some have no weights."""
+    name = type(self).__name__
+    normed = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + (self.eps if name.startswith("Gemma") else self.variance_epsilon))
+    if not getattr(self, "with_scale", True):
+        return normed
+    return (1 + self.weight if name.startswith("Gemma") and not name.startswith("Gemma4") else self.weight) * normed
 
 
 def router_fp64(self, x):
@@ -497,15 +512,20 @@ def write_model(folder, spec, generator):
     (folder / "config.json").write_text(json.dumps(spec["config"], indent=2, sort_keys=True) + "\n")
     model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder))
     weights = {}
-    states = [(name, b) for name, b in model.named_buffers() if name.endswith("e_score_correction_bias")]
+    states = [(name, b) for name, b in model.named_buffers() if name.endswith(("e_score_correction_bias", "layer_scalar"))]
     for name, p in hub_tensors(model, [*model.named_parameters(), *states]).items():
         noise = torch.randn(p.shape, generator=generator)
         if p.ndim == 1 and name.endswith(".weight"):  # a norm's; Gemma adds the 1 itself
-            noise = 0.2 * noise + (0 if "Gemma" in type(model).__name__ else 1)
+            adds = "Gemma" in type(model).__name__ and "Gemma4" not in type(model).__name__
+            noise = 0.2 * noise + (0 if adds else 1)
+            if "Gemma4" in type(model).__name__ and name.endswith("q_norm.weight"):
+                noise *= 0.35  # scores are not divided by the root of a head's size
+        elif name.endswith("layer_scalar"):
+            noise = 0.2 * noise + 0.8
         else:
             router = name.endswith(("mlp.gate.weight", "block_sparse_moe.gate.weight", "mlp.router.weight", "sinks"))
             noise *= 0.5 if router else 0.08 if p.ndim > 1 else 0.1
-        weights[name] = noise if name in dict(states) else noise.to(spec["storage"])  # that is fp32, as on the Hub
+        weights[name] = noise if name.endswith("_bias") and name in dict(states) else noise.to(spec["storage"])  # that is fp32, as on the Hub
     if spec.get("bare"):
         n, layers = spec["config"]["n_positions"], spec["config"]["n_layer"]
         weights = {name.removeprefix("transformer."): w for name, w in weights.items()}

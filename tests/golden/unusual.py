@@ -65,10 +65,13 @@ def write_weights(folder, config, generator):
     model = class_of(config).from_config(config, dtype=torch.float32)
     tied = {n for n, _ in model.named_parameters(remove_duplicate=False)} - {n for n, _ in model.named_parameters()}
     weights = {}
-    for name, p in model.named_parameters():
+    scalars = [(name, b) for name, b in model.named_buffers() if name.endswith("layer_scalar")]
+    for name, p in [*model.named_parameters(), *scalars]:
         noise = torch.randn(p.shape, generator=generator)
         if p.ndim == 1 and name.endswith(".weight"):
-            noise = 0.3 * noise + (0 if "Gemma" in type(model).__name__ else 1)
+            kind = type(model).__name__
+            noise = 0.3 * noise + (0 if "Gemma" in kind and "Gemma4" not in kind else 1)
+            noise *= 0.35 if "Gemma4" in kind and name.endswith("q_norm.weight") else 1  # no other scale of scores
         else:
             noise *= 0.25 if p.ndim > 1 else 0.2
         weights[file_name(model, name)] = noise
@@ -161,8 +164,9 @@ def check_training(program, folder, model, documents):
     prefix = "" if set(after) & set(before) else model.base_model_prefix + "."
     after = {n if n.startswith("lm_head") else prefix + n: w.double() for n, w in after.items()}
     before = {file_name(model, n): p for n, p in before.items()}
-    if set(after) != set(before):
-        raise ValueError(f"exports {sorted(set(after) ^ set(before))}")
+    fixed = {n for n, _ in model.named_buffers() if n.endswith("layer_scalar")}
+    if set(after) != set(before) | fixed:
+        raise ValueError(f"exports {sorted(set(after) ^ set(before) ^ fixed)}")
     if transformers.AutoConfig.from_pretrained(export).dtype not in (torch.float32, None):
         raise ValueError("the export's config.json gives its tensors another type than they have")
     off = sum((before[file_name(model, n)] - after[file_name(model, n)] - p.grad).pow(2).sum() for n, p in model.named_parameters()).sqrt().item()

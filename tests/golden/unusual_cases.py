@@ -27,6 +27,9 @@ FAMILIES = {
     "gemma": SIZES | {"head_dim": 8},
     "gemma2": SIZES | {"head_dim": 8, "sliding_window": 7, "query_pre_attn_scalar": 8},
     "gemma3_text": SIZES | {"head_dim": 8, "sliding_window": 7, "query_pre_attn_scalar": 8, "sliding_window_pattern": 2},
+    "gemma4_text": SIZES | {"head_dim": 8, "global_head_dim": 16, "hidden_size_per_layer_input": 0, "sliding_window": 7,
+                            "layer_types": ["sliding_attention", "full_attention", "full_attention"]},
+    "gemma4_unified_text": SIZES | {"head_dim": 8, "global_head_dim": 16, "sliding_window": 7},
     "stablelm": SIZES,
     "gpt_neox": {k: v for k, v in SIZES.items() if k != "num_key_value_heads"},
     "starcoder2": SIZES,
@@ -232,6 +235,41 @@ case("gemma3-two-tables", G3, {"rope_parameters": {"full_attention": {"rope_type
 case("gemma3-yarn", G3, {"rope_parameters": {"full_attention": yarn(rope_theta=100.0),
      "sliding_attention": {"rope_type": "default"}}})
 case("gemma3-scaling-old-type", G3, {"rope_scaling": {"type": "linear", "factor": 4.0}})
+def gemma4_ropes(full={}, sliding={}):
+    return {"rope_parameters": {"full_attention": {"rope_type": "proportional", "rope_theta": 300.0} | full,
+                                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0} | sliding}}
+
+
+case("gemma4-defaults", "gemma4_text", {})
+case("gemma4-k-is-v", "gemma4_text", {"attention_k_eq_v": True, "num_global_key_value_heads": 1})
+case("gemma4-global-kv-unread", "gemma4_text", {"attention_k_eq_v": False, "num_global_key_value_heads": 1})
+case("gemma4-rope-whole", "gemma4_text", gemma4_ropes())
+case("gemma4-rope-part", "gemma4_text", gemma4_ropes({"partial_rotary_factor": 0.3, "factor": 2.0}))
+case("gemma4-rope-default", "gemma4_text", gemma4_ropes({"rope_type": "default"}))
+case("gemma4-rope-window-part", "gemma4_text", gemma4_ropes({}, {"rope_type": "proportional", "partial_rotary_factor": 0.5}))
+case("gemma4-rope-default-part", "gemma4_text", gemma4_ropes({}, {"partial_rotary_factor": 0.5}))
+case("gemma4-rope-linear", "gemma4_text", gemma4_ropes({"rope_type": "linear", "factor": 2.0}))
+case("gemma4-rope-one-table", "gemma4_text", {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0}})
+case("gemma4-theta", "gemma4_text", {"rope_theta": 100.0})
+case("gemma4-cap-bias-untied", "gemma4_text", {"final_logit_softcapping": 0.5, "attention_bias": True,
+                                               "tie_word_embeddings": False, "attention_k_eq_v": True})
+case("gemma4-last-forced", "gemma4_text", {"layer_types": ["sliding_attention"] * 3})
+case("gemma4-all-full", "gemma4_text", {"layer_types": ["full_attention"] * 3})
+case("gemma4-pattern", "gemma4_text", {"layer_types": DROP, "num_hidden_layers": 7}, rows=[20, 21])
+case("gemma4-by-layer", "gemma4_text", {"attention_k_eq_v": True, "global_head_dim": DROP, "per_layer_config": {
+    "1": {"head_dim": 12, "num_key_value_heads": 4}, "2": {"head_dim": 12, "num_key_value_heads": 4}}})
+case("gemma4-by-layer-apart", "gemma4_text", {"global_head_dim": DROP, "per_layer_config": {
+    "1": {"head_dim": 12}, "2": {"head_dim": 16}}})
+case("gemma4-by-layer-some", "gemma4_text", {"global_head_dim": DROP, "per_layer_config": {"1": {"head_dim": 12}}})
+case("gemma4-shared-kv", "gemma4_text", {"num_kv_shared_layers": 1})
+case("gemma4-per-layer-inputs", "gemma4_text", {"hidden_size_per_layer_input": 4, "vocab_size_per_layer_input": 97})
+case("gemma4-mixture", "gemma4_text", {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2,
+                                       "moe_intermediate_size": 8})
+case("gemma4-both-ways", "gemma4_text", {"use_bidirectional_attention": "all"})
+case("gemma4-vision-ways", "gemma4_text", {"use_bidirectional_attention": "vision"})
+case("gemma4-unified", "gemma4_unified_text", {"num_hidden_layers": 6, "attention_k_eq_v": True,
+                                               "num_global_key_value_heads": 1})
+case("gemma4-unified-window", "gemma4_unified_text", {"sliding_window": DROP, "use_bidirectional_attention": None})
 case("olmo3-defaults", "olmo3", {"num_hidden_layers": 5})
 case("olmo3-layer-types", "olmo3", {"layer_types": ["full_attention", "sliding_attention", "full_attention"]})
 case("olmo3-yarn", "olmo3", {"num_hidden_layers": 4, "rope_theta": 500000.0, "rope_scaling": yarn(beta_fast=4.0,

@@ -28,6 +28,8 @@ static void sizes_of_published_models(void **state) {
                "\"linear\"}",
                ", \"eos_token_id\": [1, 106]"),
          "gemma3_text", "model.language_model.", 3880263168, 131072, 1e6, 1e-6},
+        {WHOLE("gemma4_unified", "\"attention_k_eq_v\": true, \"num_global_key_value_heads\": 1", ""),
+         "gemma4_unified_text", "model.language_model.", 2969470750, 262144, 1e6, 1e-6},
         {LLAVA("\"architectures\": [\"LlamaForCausalLM\"], \"max_position_embeddings\": 4096, \"rms_norm_eps\": 1e-5, "
                "\"vocab_size\": 32064",
                ", \"architectures\": [\"LlavaForConditionalGeneration\"]"),

@@ -216,6 +216,7 @@ static void missing_file_is_named(void **state) {
 }
 
 /* Other families, with what tells them apart. */
+#define GEMMA4(keys) FAMILY("gemma4_text", "\"hidden_size_per_layer_input\": 0, " keys)
 #define FAMILY(type, keys)                                                                                             \
     "{\"model_type\": \"" type "\", \"num_attention_heads\": 8, \"num_key_value_heads\": 2, " SHAPE ", " keys "}"
 
@@ -284,6 +285,18 @@ static const struct {
      "tables for kinds of layers are in \"rope_parameters\""},
     {FAMILY("gemma3_text", "\"rope_parameters\": {\"truncate\": false, \"full_attention\": {\"rope_theta\": 1e5}}"),
      "\"truncate\": false is not supported for a model of two tables"},
+    {FAMILY("gemma4_text", "\"head_dim\": 8"), "\"hidden_size_per_layer_input\" is missing, so it is 256"},
+    {GEMMA4("\"num_kv_shared_layers\": 2"), "\"num_kv_shared_layers\": 2 is not supported"},
+    {GEMMA4("\"enable_moe_block\": true"), "\"enable_moe_block\": true is not supported"},
+    {GEMMA4("\"use_bidirectional_attention\": true"), "supported: null, vision"},
+    {GEMMA4("\"use_bidirectional_attention\": \"all\""), "supported: null, vision"},
+    {GEMMA4("\"rope_theta\": 1e4"), "\"rope_theta\": 1e4 is not supported for this family"},
+    {GEMMA4("\"rope_parameters\": {\"full_attention\": {\"rope_type\": \"proportional\", \"rope_theta\": 1e6}}"),
+     "without rope_type and rope_theta of sliding_attention"},
+    {GEMMA4("\"attention_k_eq_v\": true, \"num_global_key_value_heads\": 3"), "is not a multiple of 3 kv heads"},
+    {GEMMA4("\"global_head_dim\": 7"), "7 columns of a head_dim of 7 is odd"},
+    {GEMMA4("\"per_layer_config\": {\"4\": {\"head_dim\": 16, \"sliding_window\": 3}}"), "for single layers"},
+    {GEMMA4("\"per_layer_config\": {\"3\": {\"head_dim\": 16}}"), "sizes of all layers with full_attention"},
     {FAMILY("smollm3", "\"sliding_window\": 9, \"layer_types\": [\"sliding_attention\", \"full_attention\", "
                        "\"full_attention\", \"full_attention\", \"full_attention\"]"),
      "\"use_sliding_window\" is not true"},
@@ -601,6 +614,23 @@ static void other_families_are_read(void **state) {
     assert_false(ndp_facts_ignores(&f, "transformer.h.2.attn.c_attn.bias") || ndp_facts_ignores(&f, "lm_head.bias"));
 }
 
+/* The last layer sees all keys, with heads of its own; half a quarter of their columns are pairs that turn. */
+static void heads_by_kind_are_read(void **state) {
+    (void)state;
+    static ndp_facts f;
+    CHECK_OK(parse(GEMMA4("\"attention_k_eq_v\": true, \"num_global_key_value_heads\": 1"), &f));
+    assert_true(f.n_kinds == 2 && f.kind_of[3] == 0 && f.kind_of[4] == 1 && f.kinds[0].window == 512);
+    assert_true(f.head_dim == 256 && f.kv_heads == 2 && f.full.dim == 512 && f.full.kv == 1 && f.full.v_is_k);
+    assert_true(f.ropes[0].dim == 512 && f.ropes[0].turning == 64 && f.ropes[1].dim == 256 && f.attention_scale == 1);
+    double frequencies[256];
+    ndp_rope_frequencies(&f.ropes[0], 1, frequencies);
+    assert_true(fabs(frequencies[63] / pow(1e6, -126.0 / 512) - 1) < 1e-12 && frequencies[64] == 0);
+    ndp_layout_facts l = ndp_facts_layout(&f);
+    assert_true(l.kv_heads == 1 && l.most_kv_heads == 2);
+    CHECK_OK(parse(GEMMA4("\"num_global_key_value_heads\": 1, \"per_layer_config\": {\"4\": {\"head_dim\": 32}}"), &f));
+    assert_true(f.full.dim == 32 && f.full.kv == 2 && !f.full.v_is_k && ndp_facts_layout(&f).most_kv_heads == 0);
+}
+
 /* Every family takes every key of dropout, and says the largest; GPT-2's three are 0.1 where they are missing. */
 static void dropout_is_read(void **state) {
     (void)state;
@@ -699,6 +729,10 @@ static void published_sizes(void **state) {
          8170848256},
         {"Ministral-8B",
          "{\"model_type\": \"ministral\", \"head_dim\": 128, " SIZES(131072, 4096, 12288, 36, 32, 8, ""), 8019808256},
+        {"gemma-4-31B",
+         "{\"model_type\": \"gemma4_text\", \"hidden_size_per_layer_input\": 0, \"attention_k_eq_v\": true, "
+         "\"num_global_key_value_heads\": 4, " SIZES(262144, 5376, 21504, 60, 32, 16, ""),
+         30697345340},
         {"Seed-OSS-36B", "{\"model_type\": \"seed_oss\", " SIZES(155136, 5120, 27648, 64, 80, 8, ""), 36151104512},
     };
     for (int i = 0; i < NDP_COUNT(models); i++) {
@@ -724,6 +758,7 @@ int main(void) {
                                        cmocka_unit_test(gemmas_are_read),
                                        cmocka_unit_test(both_forms_are_read),
                                        cmocka_unit_test(other_families_are_read),
+                                       cmocka_unit_test(heads_by_kind_are_read),
                                        cmocka_unit_test(dropout_is_read),
                                        cmocka_unit_test(published_sizes),
                                        cmocka_unit_test(published_models)};

@@ -322,6 +322,9 @@ static void scale_gradient(void **state) {
         gradient_case k = {
             &ndp_op_scale, {.scale = 2.5}, .in = {random_matrix(NDP_F64, t, c, 1)}, .wanted = 1, .flowing = 1};
         check_gradients(&k);
+        gradient_case by = {&ndp_op_scale_by, .in = {random_matrix(NDP_F64, t, c, 1), random_matrix(NDP_F64, 1, 1, 2)},
+                            .wanted = 1, .flowing = 1};
+        check_gradients(&by);
     }
 }
 
@@ -581,13 +584,14 @@ static void xent_passes_its_dx(void **state) {
 /* The rules must not make gradients that are not wanted, nor act where none arrives. */
 static void nothing_flows_nothing_made(void **state) {
     (void)state;
-    const ndp_op *ops[] = {
-        &ndp_op_embedding,    &ndp_op_linear,       &ndp_op_rmsnorm,    &ndp_op_add_rmsnorm,    &ndp_op_rope,
-        &ndp_op_latent_keys,  &ndp_op_swiglu,       &ndp_op_add,        &ndp_op_add_bias,       &ndp_op_copy,
-        &ndp_op_heads_split,  &ndp_op_heads_merge,  &ndp_op_layernorm,  &ndp_op_geglu,          &ndp_op_gelu,
-        &ndp_op_scale,        &ndp_op_mean_squares, &ndp_op_norm_by,    &ndp_op_causal_conv,    &ndp_op_add_columns,
-        &ndp_op_dropout,      &ndp_op_dora,         &ndp_op_route,      &ndp_op_take_rows,      &ndp_op_give_rows,
-        &ndp_op_linear_stack, &ndp_op_gate_rows,    &ndp_op_stack_bias, &ndp_op_swiglu_clipped, &ndp_op_gelu_erf};
+    const ndp_op *ops[] = {&ndp_op_embedding,   &ndp_op_linear,         &ndp_op_rmsnorm,      &ndp_op_add_rmsnorm,
+                           &ndp_op_rope,        &ndp_op_latent_keys,    &ndp_op_swiglu,       &ndp_op_add,
+                           &ndp_op_add_bias,    &ndp_op_copy,           &ndp_op_heads_split,  &ndp_op_heads_merge,
+                           &ndp_op_layernorm,   &ndp_op_geglu,          &ndp_op_gelu,         &ndp_op_scale_by,
+                           &ndp_op_scale,       &ndp_op_mean_squares,   &ndp_op_norm_by,      &ndp_op_causal_conv,
+                           &ndp_op_add_columns, &ndp_op_dropout,        &ndp_op_dora,         &ndp_op_route,
+                           &ndp_op_take_rows,   &ndp_op_give_rows,      &ndp_op_linear_stack, &ndp_op_gate_rows,
+                           &ndp_op_stack_bias,  &ndp_op_swiglu_clipped, &ndp_op_gelu_erf};
     for (int i = 0; i < NDP_COUNT(ops); i++) {
         ndp_op_attr attr = {0};
         /* No functions to add anything with: a rule that tried would crash. */

@@ -308,6 +308,8 @@ static void elementwise_kernels(void **state) {
         check_kernel(&clipped);
         check_kernel(&clipped_bwd);
         kernel_case scale = {&ndp_op_scale, {.scale = 2.3}, .in = {some(t, c, 1)}};
+        kernel_case by = {&ndp_op_scale_by, .wide = 2, .in = {some(t, c, 1), some(1, 1, 2)}};
+        check_kernel(&by);
         kernel_case cap = {&ndp_op_cap, {.cap = 1.1}, .in = {some(t, c, 1)}};
         check_kernel(&gate);
         check_kernel(&gate_bwd);

@@ -134,7 +134,7 @@ static inline void check_all_families(alarms *a, const int *worlds, int n) {
     for (int k = 0; k < FAMILIES; k++) {
         ndp_facts f;
         CHECK_OK(ndp_facts_parse_text(family_models[k].json, family_models[k].name, &f));
-        ndp_layout_facts facts = {f.heads, f.kv_heads, f.layers, f.experts};
+        ndp_layout_facts facts = ndp_facts_layout(&f);
         for (int at = 0; at < n; at++)
             for (int i = 0, legal = legal_layouts(&facts, worlds[at], layouts, MOST); i < legal; i++) {
                 world_way y = world_choices(&layouts[i], (uint64_t)(i + 1000 * at));

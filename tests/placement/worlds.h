@@ -212,7 +212,7 @@ typedef struct world_model {
     "{\"model_type\": \"" type "\", \"vocab_size\": 37, \"num_hidden_layers\": %d, \"hidden_size\": " #hidden ", "     \
     "\"num_attention_heads\": " #h ", \"num_key_value_heads\": " #kv ", \"intermediate_size\": 17, "                   \
     "\"max_position_embeddings\": 64, \"rope_theta\": 100.0, \"initializer_range\": 0.3, " keys "}",                   \
-        {h, kv, 0, 0}, NDP_PACKING_NONE, NDP_PREFERENCE_##loss, logits
+        {h, kv, 0, 0, 0}, NDP_PACKING_NONE, NDP_PREFERENCE_##loss, logits
 #define WORLD_PAIRS(loss, ...) WORLD_LOSS(loss, false, __VA_ARGS__)
 #define WORLD_MODEL(...) WORLD_LOSS(NONE, false, __VA_ARGS__)
 
@@ -227,7 +227,7 @@ static const world_model world_models[] = {
     {"gpt2",
      "{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_layer\": %d, \"n_embd\": 24, \"n_head\": 4, \"n_inner\": 17, "
      "\"n_positions\": 20}",
-     {4, 4, 0, 0},
+     {4, 4, 0, 0, 0},
      NDP_PACKING_NONE,
      NDP_PREFERENCE_NONE,
      false},
@@ -252,7 +252,7 @@ static const world_model world_models[] = {
      "{\"model_type\": \"phi3\", \"vocab_size\": 37, \"num_hidden_layers\": %d, \"hidden_size\": 36, "
      "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 64, \"intermediate_size\": 256, "
      "\"max_position_embeddings\": 64, \"rope_theta\": 100.0, \"initializer_range\": 0.3}",
-     {4, 2, 0, 0},
+     {4, 2, 0, 0, 0},
      NDP_PACKING_NF4,
      NDP_PREFERENCE_NONE,
      false}};

@@ -22,6 +22,11 @@ static const char *const tiny_families[] = {
     TINY("gemma2", "\"head_dim\": 6, \"sliding_window\": 4, \"attn_logit_softcapping\": 0.5, "
                    "\"final_logit_softcapping\": 2.0"),
     TINY("gemma3_text", "\"head_dim\": 6, \"sliding_window\": 4, \"sliding_window_pattern\": 2"),
+    "{\"model_type\": \"gemma4_text\", \"vocab_size\": 37, \"num_hidden_layers\": 2, \"hidden_size\": 12, "
+    "\"num_attention_heads\": 4, \"num_key_value_heads\": 4, \"intermediate_size\": 17, \"head_dim\": 6, "
+    "\"max_position_embeddings\": 64, \"global_head_dim\": 10, \"num_global_key_value_heads\": 2, "
+    "\"attention_k_eq_v\": true, \"hidden_size_per_layer_input\": 0, \"sliding_window\": 4, "
+    "\"layer_types\": [\"sliding_attention\", \"full_attention\"]}",
     TINY("smollm3", "\"head_dim\": 6, \"no_rope_layers\": [1, 0]"),
     TINY("stablelm", "\"partial_rotary_factor\": 0.7, \"use_qkv_bias\": true, \"use_parallel_residual\": true"),
     TINY("gpt_neox", "\"rotary_pct\": 0.7"),

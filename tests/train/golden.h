@@ -86,8 +86,8 @@ static inline const char *golden_folder(const char *name, char *out, size_t size
 #define GOLDEN_MODELS(X)                                                                                               \
     X("gqa-bias"), X("llama3-tied"), X("linear-mqa"), X("llama-yarn"), X("mistral"), X("ministral"), X("ministral3"),  \
         X("qwen2"), X("qwen3"), X("seed-oss"), X("phi3"), X("olmo2"), X("olmo3"), X("smollm3"), X("granite"),          \
-        X("gemma"), X("gemma2"), X("gemma3"), X("gpt2"), X("stablelm"), X("stablelm-parallel"), X("gpt-neox"),         \
-        X("gpt-neox-serial"), X("starcoder2"), X("mixtral"), X("qwen3-moe"), X("qwen2-moe"), X("olmoe"),               \
-        X("glm4-moe"), X("gpt-oss"), X("deepseek-v2"), X("deepseek-v3"), X("glm4-moe-lite")
+        X("gemma"), X("gemma2"), X("gemma3"), X("gemma4"), X("gpt2"), X("stablelm"), X("stablelm-parallel"),           \
+        X("gpt-neox"), X("gpt-neox-serial"), X("starcoder2"), X("mixtral"), X("qwen3-moe"), X("qwen2-moe"),            \
+        X("olmoe"), X("glm4-moe"), X("gpt-oss"), X("deepseek-v2"), X("deepseek-v3"), X("glm4-moe-lite")
 
 #endif

@@ -35,12 +35,12 @@ static inline double *golden_logits(const golden *g, const ndp_model *m, const c
     CHECK_OK(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){.kv_heads = ndp_model_kv_heads(m)}, &o.step.mesh));
     CHECK_OK(ndp_engine_create(&o, &e));
     CHECK_OK(ndp_weights_start(e, &(ndp_weight_sources){.folder = g->folder, .adapter = adapter}));
-    size_t cache = (size_t)(g->length * g->facts.kv_heads * g->facts.head_dim) * ndp_dtype_size(type);
-    void *memory;
-    CHECK_OK(ndp_engine_map(e, 2 * (size_t)m->n_units * cache, &memory));
-    for (int u = 0; u < m->n_units; u++)
-        for (size_t k = 0; k < 2; k++)
-            CHECK_OK(ndp_engine_lend(e, u, k ? "v_cache" : "k_cache", (char *)memory + (2 * (size_t)u + k) * cache));
+    for (int layer = 0; layer < g->facts.layers; layer++)
+        for (const ndp_mixer_cache *kept = ndp_decoder_cache(&g->facts, layer); kept->name; kept++) {
+            void *memory;
+            CHECK_OK(ndp_engine_map(e, (size_t)(g->length * kept->cols(&g->facts)) * ndp_dtype_size(type), &memory));
+            CHECK_OK(ndp_engine_lend(e, layer + 1, kept->name, memory));
+        }
     for (int64_t i = 0; i < n; i++) {
         int64_t first = rows[i] / g->length * g->length;
         ndp_step_result r;

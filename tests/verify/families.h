@@ -64,6 +64,11 @@ static const family_model family_models[] = {
                      "\"head_dim\": 6, \"rope_theta\": 1000.0, \"rope_local_base_freq\": 100.0, "
                      "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 4.0}, \"sliding_window\": 9, "
                      "\"sliding_window_pattern\": 2")},
+    {"gemma4",
+     MODEL("gemma4_text", "8", "4",
+           "\"head_dim\": 6, \"global_head_dim\": 10, \"num_global_key_value_heads\": 2, \"attention_k_eq_v\": true, "
+           "\"hidden_size_per_layer_input\": 0, \"final_logit_softcapping\": 1.5, \"attention_bias\": true, "
+           "\"sliding_window\": 9, \"layer_types\": [\"sliding_attention\", \"full_attention\", \"full_attention\"]")},
     {"stablelm",
      MODEL("stablelm", "6", "6", "\"rope_theta\": 100.0, \"partial_rotary_factor\": 0.5, \"use_qkv_bias\": true")},
     {"stablelm-parallel", MODEL("stablelm", "6", "2",

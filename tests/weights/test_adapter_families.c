@@ -8,10 +8,10 @@
 #include "weights/tensor_set.h"
 
 static const char *const families[] = {
-    "llama-yarn", "linear-mqa", "mistral",  "ministral",       "ministral3",  "qwen2",        "qwen3",     "seed-oss",
-    "phi3",       "olmo2",      "olmo3",    "smollm3",         "granite",     "gemma",        "gemma2",    "gemma3",
-    "gpt2",       "stablelm",   "gpt-neox", "gpt-neox-serial", "starcoder2",  "mixtral",      "qwen3-moe", "qwen2-moe",
-    "olmoe",      "glm4-moe",   "gpt-oss",  "deepseek-v2",     "deepseek-v3", "glm4-moe-lite"};
+    "llama-yarn", "linear-mqa", "mistral",  "ministral", "ministral3",      "qwen2",       "qwen3",        "seed-oss",
+    "phi3",       "olmo2",      "olmo3",    "smollm3",   "granite",         "gemma",       "gemma2",       "gemma3",
+    "gemma4",     "gpt2",       "stablelm", "gpt-neox",  "gpt-neox-serial", "starcoder2",  "mixtral",      "qwen3-moe",
+    "qwen2-moe",  "olmoe",      "glm4-moe", "gpt-oss",   "deepseek-v2",     "deepseek-v3", "glm4-moe-lite"};
 
 static char *place; /* a folder for all files of this program */
 

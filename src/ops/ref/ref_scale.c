@@ -1,4 +1,4 @@
-/* scale, cap, zero. */
+/* scale, scale_by, cap, zero. */
 #include "ops/ref/ref_kernels.h"
 
 #include <math.h>
@@ -6,6 +6,12 @@
 static double scale(const ndp_op_call *c, int64_t t, int64_t j) { return ndp_ref_in(c, 0, t, j) * c->attr->scale; }
 
 NDP_REF_EACH(scale)
+
+static double scale_by(const ndp_op_call *c, int64_t t, int64_t j) {
+    return ndp_ref_in(c, 0, t, j) * ndp_ref_in(c, 1, 0, 0);
+}
+
+NDP_REF_EACH(scale_by)
 
 static double cap(const ndp_op_call *c, int64_t t, int64_t j) {
     return c->attr->cap * tanh(ndp_ref_in(c, 0, t, j) / c->attr->cap);
