@@ -5,6 +5,7 @@
 #include "checkpoint/folder.h"
 #include "job/folder_facts.h"
 #include "model/tensors.h"
+#include "ops/devices.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -148,6 +149,18 @@ static ndp_status check_experts(const ndp_job *j) {
                  : NDP_OK;
 }
 
+/* What kernels of GPUs do not have, of which `sim` has the same. */
+static ndp_status check_heads(const ndp_job *j) {
+    enum { MOST = 256 }; /* columns of a head in bf16 (ops/cuda/cuda_attention.cu) */
+    const char *device = ndp_device_names[j->config->train.device];
+    bool gpu = strcmp(device, "cuda") == 0 || strcmp(device, "sim") == 0;
+    NDP_CHECK(!gpu || j->model.compute != NDP_BF16 || j->spec.head_dim <= MOST,
+              "the model has heads of %d columns; attention in bf16 on train.device %s has %d at most: set "
+              "precision.compute: fp32, or train.device: cpu",
+              j->spec.head_dim, device, MOST);
+    return NDP_OK;
+}
+
 /* All that follows from the configuration and what config.json says. Releases the job if it fails. */
 static ndp_status resolve(ndp_job *j, int world) {
     const ndp_config *c = j->config;
@@ -161,6 +174,8 @@ static ndp_status resolve(ndp_job *j, int world) {
     }
     if (st == NDP_OK)
         st = check_experts(j);
+    if (st == NDP_OK)
+        st = check_heads(j);
     if (st == NDP_OK)
         st = ndp_job_cut(j);
     if (st != NDP_OK)

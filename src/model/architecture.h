@@ -29,6 +29,7 @@ typedef struct ndp_model_spec {
     int64_t vocab;           /* ids of tokens are below it */
     int hidden;              /* columns of the activations between units */
     ndp_layout_facts layout; /* heads and kv_heads 0: no attention, so they limit no axis */
+    int head_dim;            /* the most columns of a head; 0: not known, or no attention */
     int64_t positions;       /* the longest sequence it was made for */
     bool learned_positions;  /* each is a row of a table: there are no more */
     int64_t bos, eos;        /* -1: none */

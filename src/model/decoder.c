@@ -257,6 +257,7 @@ static void describe(const void *facts, ndp_model_spec *out) {
     out->vocab = f->vocab;
     out->hidden = f->hidden;
     out->layout = ndp_facts_layout(f);
+    out->head_dim = f->full.dim > f->head_dim ? f->full.dim : f->head_dim;
     out->positions = f->max_positions;
     out->learned_positions = f->n_ropes == 0;
     out->bos = f->bos, out->eos = f->eos;

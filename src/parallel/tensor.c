@@ -269,10 +269,10 @@ static int tp_copies(const ndp_pass *p, const ndp_segment *s) {
 /* A norm over all heads together, of which this rank has some: the mean of squares is a sum over the ranks. Columns
  * that several ranks have count a part on each. Its operand may be a view, and is read twice. */
 ndp_status ndp_tensor_rmsnorm(ndp_pass *p) {
-    if (p->tp == 1 || p->from->values[p->node->in[1]].kind != NDP_VALUE_PARAM) /* ones: of each head */
+    if (p->from->values[p->node->in[1]].kind != NDP_VALUE_PARAM) /* ones: of each head */
         return ndp_pass_rowwise(p);
     const ndp_segment *s = ndp_pass_segment(p, ndp_pass_in(p, 1));
-    if (s->dim[1] == NDP_DIM_WHOLE || s->dim[1] == NDP_DIM_IN_HEAD)
+    if (p->tp == 1 || s->dim[1] == NDP_DIM_WHOLE || s->dim[1] == NDP_DIM_IN_HEAD)
         return ndp_pass_rowwise(p);
     const char *name = p->from->values[p->node->out[0]].name;
     ndp_op_attr over = {.group = NDP_GROUP_TP, .ranks = p->tp}, attr = p->node->attr;

@@ -87,4 +87,10 @@ for wrong in "--cluster 2x4:h100" "--cluster 2x4:h100-sxm --layout tp=3" "--clus
     code_is 2
     lines err 1 "^ndparallel: "
 done
+# Heads that kernels of GPUs do not have, before anything is planned; and with fp32.
+sed 's/"hidden_size": 32/"hidden_size": 32, "head_dim": 512/' config.json >wide.json
+run plan job.yaml --cluster 1x2:h100-sxm --set model.config=wide.json --set precision.compute=bf16
+refused 'heads of 512 columns; attention in bf16 on train.device cuda has 256 at most'
+run plan job.yaml --cluster 1x2:h100-sxm --set model.config=wide.json
+code_is 0
 end_of_cases
