@@ -240,7 +240,7 @@ static ndp_operand range_operand(const lowering *l, int value, bool drop, ndp_li
     return o;
 }
 
-/* The range ends here. One without calls, of nodes that this phase does not run, is none. */
+/* Ends the range. A phase that runs none of its nodes has no such range. */
 static void end_range(ndp_list *list) {
     ndp_repeat *made = &list->repeats.items[list->repeats.n - 1];
     made->n = list->n - made->first;

@@ -25,8 +25,8 @@ typedef struct ndp_repeats {
 } ndp_repeats;
 
 /* Which iterations of each range a walk visits: the first ones, and those after the next `without`. Micro-batches after
- * these have their numbers; those before are numbered as if they came next to them. Of a range whose count the data
- * decide, two iterations show all; what is `usual` is none. */
+ * these have their numbers; those before are numbered as if they came next to them. A walk visits a range whose count
+ * the data decide twice at most; with `usual`, as in costs, it skips that range. */
 typedef struct ndp_visits {
     int64_t first, without;
     bool usual;

@@ -15,7 +15,7 @@ typedef struct ndp_composite {
     bool ties_as_text;               /* where it is false, that in text_config counts */
 } ndp_composite;
 
-/* NULL when there is none of that model_type. */
+/* NULL: no row has that model_type. */
 const ndp_composite *ndp_composite_find(const char *type);
 /* "gemma3, llava, ..." into `out`, cut to fit; returns it. */
 const char *ndp_composite_list(char *out, size_t size);
