@@ -20,30 +20,41 @@ static const ndp_python_program renderer = {.what = "the program that renders ch
 
 struct ndp_jinja {
     char *what;
-    struct json_object *setup; /* the first request to each process */
-    char *engine;              /* "jinja 3.1.2"; NULL: no process has started yet */
-    pthread_mutex_t lock;      /* of the engine and of: */
+    struct json_object *setup; /* the first request to each process, and: */
+    ndp_span first;            /* its text, which it owns: json-c writes it into the object, so no thread may do that */
+    ndp_hash128 hash;
+    char *engine;         /* "jinja 3.1.2"; NULL: no process has started yet */
+    pthread_mutex_t lock; /* of the engine and of: */
     ndp_python **idle;
     int64_t n, capacity;
 };
+
+static ndp_span request_text(struct json_object *request, int flags) {
+    ndp_span text = {NULL, 0};
+    text.data = json_object_to_json_string_length(request, JSON_C_TO_STRING_PLAIN | flags, &text.n);
+    return text;
+}
 
 ndp_status ndp_jinja_create(const char *what, ndp_span text, struct json_object *variables, struct json_object *special,
                             const char *date, ndp_jinja **out) {
     ndp_jinja *j = calloc(1, sizeof *j);
     char *name = strdup(what);
     struct json_object *setup = json_object_new_object();
-    if (!j || !name || !setup) {
-        free(j);
-        free(name);
-        json_object_put(setup);
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a chat template");
-    }
     json_object_object_add(setup, "template", json_object_new_string_len(text.data, (int)text.n));
     json_object_object_add(setup, "variables", json_object_get(variables));
     if (special)
         json_object_object_add(setup, "special", json_object_get(special));
     json_object_object_add(setup, "date", json_object_new_string(date));
-    *j = (ndp_jinja){.what = name, .setup = setup};
+    const ndp_span key = request_text(setup, 0);
+    const ndp_hash128 hash = key.data ? ndp_hash128_of(key.data, key.n) : (ndp_hash128){0};
+    const ndp_span first = request_text(setup, JSON_C_TO_STRING_NOSLASHESCAPE);
+    if (!j || !name || !first.data) {
+        free(j);
+        free(name);
+        json_object_put(setup);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a chat template");
+    }
+    *j = (ndp_jinja){.what = name, .setup = setup, .first = first, .hash = hash};
     pthread_mutex_init(&j->lock, NULL);
     *out = j;
     return NDP_OK;
@@ -77,13 +88,10 @@ static ndp_status fail_process(const ndp_jinja *j, ndp_python *p, ndp_status st)
 }
 
 /* Sends a request and reads the answer, an object without `error`. Frees the process if it ended. */
-static ndp_status ask(const ndp_jinja *j, ndp_python **p, struct json_object *request, struct json_object **out) {
-    size_t n;
-    const char *text =
-        json_object_to_json_string_length(request, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE, &n);
+static ndp_status ask(const ndp_jinja *j, ndp_python **p, ndp_span request, struct json_object **out) {
     ndp_str answer = {0};
-    ndp_status st =
-        text ? ndp_python_ask(*p, text, n, PATIENCE, &answer) : NDP_FAIL(NDP_ENOMEM, "not enough memory for a request");
+    ndp_status st = request.data ? ndp_python_ask(*p, request.data, request.n, PATIENCE, &answer)
+                                 : NDP_FAIL(NDP_ENOMEM, "not enough memory for a request");
     if (st != NDP_OK) {
         st = fail_process(j, *p, st);
         *p = NULL;
@@ -110,7 +118,7 @@ static ndp_status start(ndp_jinja *j, ndp_python **p) {
     ndp_status st = ndp_python_start(&renderer, NULL, p);
     if (st != NDP_OK)
         return NDP_FAIL(st, "%s is not built in: %s", j->what, ndp_error_message());
-    st = ask(j, p, j->setup, &answer);
+    st = ask(j, p, j->first, &answer);
     if (st == NDP_OK)
         st = ndp_json_string(answer, renderer.what, "engine", &engine);
     pthread_mutex_lock(&j->lock);
@@ -212,7 +220,7 @@ ndp_status ndp_jinja_render(ndp_jinja *j, const ndp_conversation *c, bool genera
     struct json_object *request = NULL, *answer = NULL;
     NDP_TRY(take(j, &p));
     request = request_of(c, generation_prompt);
-    ndp_status st = ask(j, &p, request, &answer);
+    ndp_status st = ask(j, &p, request_text(request, JSON_C_TO_STRING_NOSLASHESCAPE), &answer);
     if (st == NDP_OK)
         st = read_answer(j, answer, out);
     give_back(j, p);
@@ -228,17 +236,13 @@ ndp_span ndp_jinja_template(const ndp_jinja *j) {
 
 /* ---- keys ---- */
 
-ndp_hash128 ndp_jinja_hash(const ndp_jinja *j) {
-    size_t n = 0;
-    const char *text = json_object_to_json_string_length(j->setup, JSON_C_TO_STRING_PLAIN, &n);
-    return ndp_hash128_of(text ? text : "", n);
-}
+ndp_hash128 ndp_jinja_hash(const ndp_jinja *j) { return j->hash; }
 
 ndp_status ndp_jinja_add_key(ndp_jinja *j, ndp_str *out) {
     ndp_python *p;
     NDP_TRY(take(j, &p));
     give_back(j, p);
-    const ndp_hash128 h[] = {ndp_jinja_hash(j), ndp_hash128_of(ndp_python_answers, strlen(ndp_python_answers)),
+    const ndp_hash128 h[] = {j->hash, ndp_hash128_of(ndp_python_answers, strlen(ndp_python_answers)),
                              ndp_hash128_of(ndp_python_jinja, strlen(ndp_python_jinja))};
     ndp_str_add(out, j->engine);
     for (int i = 0; i < NDP_COUNT(h); i++)
