@@ -20,10 +20,14 @@ typedef struct target {
     char beside[NDP_PATH], final[NDP_PATH];
 } target;
 
-static ndp_status target_init(target *t, const char *folder, int64_t step) {
+/* Collective: rank 0 has the lock. */
+static ndp_status target_init(target *t, ndp_comm *world, const char *folder, const ndp_checkpoint_info *info) {
+    int64_t generation = ndp_lock_generation(info->lock);
+    char name[64];
     t->folder = folder;
-    NDP_TRY(ndp_step_path(t->beside, folder, step, true));
-    return ndp_step_path(t->final, folder, step, false);
+    NDP_TRY(ndp_share_now(world, &generation, sizeof generation, 0));
+    NDP_TRY(ndp_beside_path(t->beside, folder, ndp_step_name(info->step, name), generation));
+    return ndp_step_path(t->final, folder, info->step);
 }
 
 /* ---- SYNCED: the manifest ---- */
@@ -116,7 +120,7 @@ static ndp_status save(ndp_shards *s, ndp_comm *world, const target *t, const nd
     if (st != NDP_OK)
         st = ndp_agree(world, first ? ndp_lock_explain(info->lock, st) : st);
     if (first && (st != NDP_OK || *committed) &&
-        ndp_lock_held(info->lock)) /* half-written, or the replaced checkpoint */
+        ndp_lock_owns_names(info->lock)) /* half-written, or the replaced checkpoint */
         ndp_remove_quietly(t->beside, st);
     return st;
 }
@@ -141,9 +145,9 @@ ndp_status ndp_checkpoint_save(ndp_comm *world, const char *folder, const ndp_ch
     ndp_shards s = {0};
     target t;
     ndp_status st = ndp_shards_plan(&s, specs, n, stems, NDP_COUNT(stems), max_shard_bytes);
-    if (st == NDP_OK)
-        st = target_init(&t, folder, info->step);
     st = ndp_agree(world, st);
+    if (st == NDP_OK)
+        st = target_init(&t, world, folder, info);
     if (st == NDP_OK)
         st = save(&s, world, &t, info, pieces, n_pieces, &bytes, &spent.committed);
     if (st == NDP_OK)

@@ -24,7 +24,7 @@ static bool has_stem(const ndp_manifest *m, const char *stem) {
 static ndp_status open_sets(ndp_checkpoint *c, const char *folder, int64_t step) {
     static const char *const stems[SETS] = {"model", "optimizer"};
     char path[NDP_PATH];
-    NDP_TRY(ndp_step_path(path, folder, step, false));
+    NDP_TRY(ndp_step_path(path, folder, step));
     NDP_TRY(ndp_step_manifest(folder, step, &c->manifest));
     for (int i = 0; i < SETS; i++)
         if (has_stem(&c->manifest, stems[i]))

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/shards.h"
+#include "checkpoint/steps.h"
 
 #include <errno.h>
 #include <unistd.h>
@@ -78,7 +79,7 @@ static ndp_status save(ndp_shards *s, ndp_comm *world, const ndp_lock *lock, con
         st = ndp_shards_write(s, world, beside, pieces, n_pieces);
     if (st != NDP_OK)
         st = ndp_agree(world, first ? ndp_lock_explain(lock, st) : st);
-    if (st != NDP_OK && first && ndp_lock_held(lock))
+    if (st != NDP_OK && first && ndp_lock_owns_names(lock))
         ndp_remove_quietly(beside, st);
     NDP_TRY(st);
     return ndp_agree(world, first ? commit(s, lock, beside, folder) : NDP_OK);
@@ -94,10 +95,12 @@ ndp_status ndp_weights_save_stem(ndp_comm *world, const ndp_lock *lock, const ch
                                  int64_t max_shard_bytes) {
     ndp_shards s = {0};
     char beside[NDP_PATH];
-    ndp_status st = ndp_shards_plan(&s, specs, n, &stem, 1, max_shard_bytes);
+    int64_t generation = ndp_lock_generation(lock);
+    ndp_status st = ndp_agree(world, ndp_shards_plan(&s, specs, n, &stem, 1, max_shard_bytes));
     if (st == NDP_OK)
-        st = ndp_path_join(beside, folder, ".export.tmp");
-    st = ndp_agree(world, st);
+        st = ndp_share_now(world, &generation, sizeof generation, 0);
+    if (st == NDP_OK)
+        st = ndp_beside_path(beside, folder, "export", generation);
     if (st == NDP_OK)
         st = save(&s, world, lock, beside, folder, pieces, n_pieces);
     ndp_shards_release(&s);

@@ -212,7 +212,7 @@ static ndp_status find_name(const inventory *v, const char *word, char name[64])
         ndp_step_name(step, name);
     else
         snprintf(name, 64, "%.63s", word);
-    int64_t known = ndp_step_of_name(name, false);
+    int64_t known = ndp_step_of_name(name);
     bool there = known >= 0 && has_step(v, known);
     for (int64_t i = 0; i < v->n_aside; i++)
         there |= strcmp(v->aside[i], name) == 0;
@@ -222,7 +222,7 @@ static ndp_status find_name(const inventory *v, const char *word, char name[64])
 
 static bool goes(const char (*names)[64], int n, int64_t step) {
     for (int i = 0; i < n; i++)
-        if (ndp_step_of_name(names[i], false) == step)
+        if (ndp_step_of_name(names[i]) == step)
             return true;
     return false;
 }
@@ -254,7 +254,7 @@ static ndp_status remove_names(const inventory *v, const char *const *words, cha
     bool steps = false;
     for (int i = 0; i < n; i++) {
         NDP_TRY(find_name(v, words[i], names[i]));
-        steps |= ndp_step_of_name(names[i], false) >= 0;
+        steps |= ndp_step_of_name(names[i]) >= 0;
     }
     if (steps && !force)
         NDP_TRY(check_rest(v, (const char(*)[64])names, n));

@@ -77,17 +77,25 @@ destroy:
     return st;
 }
 
-bool ndp_lock_held(const ndp_lock *l) {
-    ndp_holder h;
+/* Leaves the message of an earlier failure in place. False: there is no lock, or it cannot be read. */
+static bool read_quietly(const ndp_lock *l, ndp_holder *h) {
     bool there;
-    if (!l)
-        return true;
     char *message = strdup(ndp_error_message());
-    ndp_status st = ndp_holder_read(l->path, &h, &there);
+    ndp_status st = ndp_holder_read(l->path, h, &there);
     if (st != NDP_OK && message)
         ndp_error_set(st, message);
     free(message);
-    return st == NDP_OK && there && ndp_holder_same(&h, &l->self);
+    return st == NDP_OK && there;
+}
+
+bool ndp_lock_held(const ndp_lock *l) {
+    ndp_holder h;
+    return !l || (read_quietly(l, &h) && ndp_holder_same(&h, &l->self));
+}
+
+bool ndp_lock_owns_names(const ndp_lock *l) {
+    ndp_holder h;
+    return !l || (read_quietly(l, &h) && (ndp_holder_same(&h, &l->self) || h.generation > l->self.generation));
 }
 
 void ndp_lock_destroy(ndp_lock *l) {
@@ -353,6 +361,8 @@ ndp_status ndp_lock_check(const ndp_lock *l) {
         "%lld) seemed dead; this run stops, and nothing more of it is saved",
         (long long)h.pid, h.host, l->folder, (long long)h.generation, (long long)l->self.generation);
 }
+
+int64_t ndp_lock_generation(const ndp_lock *l) { return l && l->held ? l->self.generation : 0; }
 
 ndp_status ndp_lock_explain(const ndp_lock *l, ndp_status st) {
     return st == NDP_OK || ndp_lock_held(l) ? st : ndp_lock_check(l);

@@ -40,6 +40,11 @@ NDP_API ndp_status ndp_lock_check(const ndp_lock *l);
 /* The same as a question that leaves the message of an earlier failure in place. A lock that cannot be read is not
  * held. */
 bool ndp_lock_held(const ndp_lock *l);
+/* How often the folder has changed hands, from 1 on; 0: NULL, or it was never held. */
+NDP_API int64_t ndp_lock_generation(const ndp_lock *l);
+/* Whether what has that generation in its name is this process's: it holds the lock, or the lock is of a later
+ * generation. (After `rm lock` another process may have the same one.) As ndp_lock_held for errors and NULL. */
+bool ndp_lock_owns_names(const ndp_lock *l);
 /* The status of work done under the lock: if it failed because another run took the lock and cleaned the folder, that
  * is the error returned (as by ndp_lock_check), otherwise `st`. */
 NDP_API ndp_status ndp_lock_explain(const ndp_lock *l, ndp_status st);

@@ -1,6 +1,7 @@
-/* The folders of checkpoints by their names: step-00000100, .step-00000100.tmp while it is written or removed, and
- * step-00000100.damaged or .superseded once it is set aside. A name counts only if it is exactly what this file would
- * write. Called by all that saves, lists, resumes from or removes checkpoints. */
+/* The folders of checkpoints by their names: step-00000100, .step-00000100.tmp while it is written or removed (from
+ * the second generation of the lock on .step-00000100.2.tmp, since a holder that was taken over may wake up and write
+ * on), and step-00000100.damaged or .superseded once it is set aside. A name counts only if it is exactly what this
+ * file would write. Called by all that saves, lists, resumes from or removes checkpoints. */
 #include "checkpoint/steps.h"
 
 #include "checkpoint/checkpoint.h"
@@ -11,30 +12,43 @@
 #include <stdlib.h>
 
 #define STEP_NAME "step-%08" PRId64
-#define TEMPORARY_NAME ".step-%08" PRId64 ".tmp"
 
-static char *name_of(int64_t step, bool beside, char out[64]) {
-    if (beside)
-        snprintf(out, 64, TEMPORARY_NAME, step);
-    else
-        snprintf(out, 64, STEP_NAME, step);
+char *ndp_step_name(int64_t step, char out[64]) {
+    snprintf(out, 64, STEP_NAME, step);
     return out;
 }
 
-char *ndp_step_name(int64_t step, char out[64]) { return name_of(step, false, out); }
-
-ndp_status ndp_step_path(char out[NDP_PATH], const char *folder, int64_t step, bool beside) {
+ndp_status ndp_step_path(char out[NDP_PATH], const char *folder, int64_t step) {
     char name[64];
-    return ndp_path_join(out, folder, name_of(step, beside, name));
+    return ndp_path_join(out, folder, ndp_step_name(step, name));
 }
 
-int64_t ndp_step_of_name(const char *name, bool beside) {
+ndp_status ndp_beside_path(char out[NDP_PATH], const char *folder, const char *name, int64_t generation) {
+    char number[32] = "", beside[128];
+    if (generation > 1)
+        snprintf(number, sizeof number, ".%" PRId64, generation);
+    snprintf(beside, sizeof beside, ".%s%s.tmp", name, number);
+    return ndp_path_join(out, folder, beside);
+}
+
+bool ndp_beside_of(const char *name, char out[64]) {
+    size_t n = strlen(name);
+    if (name[0] != '.' || n < 6 || n - 5 >= 64 || !ndp_ends_with(name, ".tmp"))
+        return false;
+    snprintf(out, 64, "%.*s", (int)n - 5, name + 1);
+    char *number = strrchr(out, '.');
+    if (number && number[1] && !number[1 + strspn(number + 1, "0123456789")])
+        *number = '\0';
+    return true;
+}
+
+int64_t ndp_step_of_name(const char *name) {
     const char *digits = strchr(name, '-');
     char again[64];
     if (!digits || digits[1] < '0' || digits[1] > '9')
         return -1;
     int64_t step = strtoll(digits + 1, NULL, 10);
-    return strcmp(name, name_of(step, beside, again)) == 0 ? step : -1;
+    return strcmp(name, ndp_step_name(step, again)) == 0 ? step : -1;
 }
 
 typedef struct step_list {
@@ -43,7 +57,7 @@ typedef struct step_list {
 
 static ndp_status add_step(void *user, const char *folder, const char *name) {
     step_list *l = user;
-    int64_t step = ndp_step_of_name(name, false);
+    int64_t step = ndp_step_of_name(name);
     (void)folder;
     if (step < 0)
         return NDP_OK;
@@ -59,7 +73,7 @@ static int newest_first(const void *a, const void *b) {
 
 ndp_status ndp_step_manifest(const char *folder, int64_t step, ndp_manifest *out) {
     char path[NDP_PATH];
-    NDP_TRY(ndp_step_path(path, folder, step, false));
+    NDP_TRY(ndp_step_path(path, folder, step));
     NDP_TRY(ndp_manifest_read(path, out));
     if (out->info.step == step)
         return NDP_OK;
@@ -96,7 +110,7 @@ bool ndp_step_is_aside(const char *name) {
     for (int i = 0; i < NDP_COUNT(reasons); i++) {
         size_t n = strlen(reasons[i]);
         if (strncmp(dot + 1, reasons[i], n) == 0 && (dot[n + 1] == '\0' || dot[n + 1] == '-'))
-            return ndp_step_of_name(step, false) >= 0;
+            return ndp_step_of_name(step) >= 0;
     }
     return false;
 }
@@ -104,7 +118,7 @@ bool ndp_step_is_aside(const char *name) {
 ndp_status ndp_step_set_aside(const char *folder, int64_t step, const char *why, char name[64]) {
     bool taken = true;
     char from[NDP_PATH], to[NDP_PATH];
-    NDP_TRY(ndp_step_path(from, folder, step, false));
+    NDP_TRY(ndp_step_path(from, folder, step));
     for (int k = 1; taken; k++) {
         char number[16] = "";
         if (k > 1)
@@ -118,25 +132,18 @@ ndp_status ndp_step_set_aside(const char *folder, int64_t step, const char *why,
 
 /* Renames before removing, so that no crash leaves a half-removed checkpoint under a checkpoint's name. */
 ndp_status ndp_step_remove(const char *folder, const char *name) {
-    char from[NDP_PATH], hidden[NDP_PATH], hidden_name[128];
-    snprintf(hidden_name, sizeof hidden_name, ".%s.tmp", name);
+    char from[NDP_PATH], hidden[NDP_PATH];
     NDP_TRY(ndp_path_join(from, folder, name));
-    NDP_TRY(ndp_path_join(hidden, folder, hidden_name));
+    NDP_TRY(ndp_beside_path(hidden, folder, name, 0));
     NDP_TRY(ndp_durable_rename(from, hidden));
     NDP_TRY(ndp_durable_folder(folder));
     return ndp_folder_remove(hidden);
 }
 
-/* Half-written or half-removed: ".NAME.tmp" of a step, or of one that was set aside. */
+/* Half-written or half-removed: a step, or one that was set aside. */
 static bool is_leaving(const char *name) {
     char inner[64];
-    size_t n = strlen(name);
-    if (ndp_step_of_name(name, true) >= 0)
-        return true;
-    if (name[0] != '.' || n < 5 || n >= sizeof inner || !ndp_ends_with(name, ".tmp"))
-        return false;
-    snprintf(inner, sizeof inner, "%.*s", (int)n - 5, name + 1);
-    return ndp_step_is_aside(inner);
+    return ndp_beside_of(name, inner) && (ndp_step_of_name(inner) >= 0 || ndp_step_is_aside(inner));
 }
 
 static ndp_status remove_leaving(void *user, const char *folder, const char *name) {

@@ -212,7 +212,7 @@ ndp_status ndp_checkpoint_examine(ndp_comm *world, const char *folder, int64_t s
     ndp_manifest m = {0};
     ndp_examined e = {0};
     char path[NDP_PATH];
-    NDP_TRY(ndp_step_path(path, folder, step, false));
+    NDP_TRY(ndp_step_path(path, folder, step));
     ndp_status st = examine(world, folder, step, path, &m, data, threads, &e);
     if (st == NDP_EFORMAT) { /* damage is a result, not a failure */
         e.state = NDP_CHECKPOINT_DAMAGED;

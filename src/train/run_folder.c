@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/steps.h"
 #include "train/best.h"
 #include "train/identity.h"
 
@@ -107,11 +108,14 @@ static bool is_left(const char *name) {
 }
 
 static ndp_status remove_left(void *user, const char *folder, const char *name) {
-    char path[NDP_PATH];
+    char path[NDP_PATH], whole[64];
+    bool export = ndp_beside_of(name, whole) && strcmp(whole, "export") == 0;
     (void)user;
-    if (!is_left(name))
+    if (!is_left(name) && !export)
         return NDP_OK;
     NDP_TRY(ndp_path_join(path, folder, name));
+    if (export)
+        return ndp_folder_remove(path);
     if (unlink(path) && errno != ENOENT)
         return NDP_FAIL(NDP_EIO, "cannot remove '%s', which a killed run left: %s", path, strerror(errno));
     return NDP_OK;
@@ -129,7 +133,6 @@ static ndp_status clean_folder(const char *folder) {
     NDP_TRY(clean_files(folder));
     NDP_TRY(clean_below(folder, "model", clean_files));
     NDP_TRY(clean_below(folder, "adapter", clean_files));
-    NDP_TRY(clean_below(folder, "model/.export.tmp", ndp_folder_remove));
     NDP_TRY(ndp_best_clean(folder));
     NDP_TRY(clean_below(folder, "checkpoints", clean_files));
     return clean_below(folder, "checkpoints", ndp_checkpoint_clean);

@@ -322,9 +322,8 @@ static void every_byte_of_a_manifest_counts(void **state) {
 
 static void names_of_steps(void **state) {
     (void)state;
-    assert_int_equal(ndp_step_of_name("step-00000100", false), 100);
-    assert_int_equal(ndp_step_of_name("step-123456789", false), 123456789);
-    assert_int_equal(ndp_step_of_name(".step-00000100.tmp", true), 100);
+    assert_int_equal(ndp_step_of_name("step-00000100"), 100);
+    assert_int_equal(ndp_step_of_name("step-123456789"), 123456789);
     static const char *const others[] = {"",
                                          "step-",
                                          "step-1",
@@ -336,8 +335,16 @@ static void names_of_steps(void **state) {
                                          "xstep-00000001",
                                          ".step-00000001"};
     for (int i = 0; i < NDP_COUNT(others); i++) {
-        assert_int_equal(ndp_step_of_name(others[i], false), -1);
-        assert_int_equal(ndp_step_of_name(others[i], true), -1);
+        assert_int_equal(ndp_step_of_name(others[i]), -1);
+    }
+    for (int64_t g = 0; g < 4; g++) { /* and back */
+        char path[NDP_PATH], name[64];
+        CHECK_OK(ndp_beside_path(path, "x", "step-00000100", g));
+        assert_string_equal(path, g == 2   ? "x/.step-00000100.2.tmp"
+                                  : g == 3 ? "x/.step-00000100.3.tmp"
+                                           : "x/.step-00000100.tmp");
+        assert_true(ndp_beside_of(path + 2, name));
+        assert_string_equal(name, "step-00000100");
     }
 }
 

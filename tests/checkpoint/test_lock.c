@@ -379,13 +379,14 @@ static void a_save_without_the_lock(void **state) {
     assert_false(ndp_path_exists(in(*state, "step-00000001", path)));
     put_holder(*state, "lock.2", &other);
     assert_int_equal(rename(in(*state, "lock.2", path), in(*state, "lock", step)), 0);
-    assert_int_equal(mkdir(in(*state, ".step-00000003.tmp", path), 0777), 0); /* of the other run */
+    assert_int_equal(mkdir(in(*state, ".step-00000003.2.tmp", path), 0777), 0); /* of the other run */
     info.step = 3;
     CHECK_FAILS(ndp_checkpoint_save(NULL, *state, &info, tensors, TENSORS, p.pieces, p.n, 1, NDP_SHARD_BYTES, NULL),
                 NDP_EINVAL, "has taken over");
     assert_true(ndp_path_exists(path));
     assert_true(ndp_path_exists(in(*state, "step-00000002", step)));
     assert_false(ndp_path_exists(in(*state, "step-00000003", step)));
+    assert_false(ndp_path_exists(in(*state, ".step-00000003.tmp", step)));
     CHECK_FAILS(ndp_weights_save(NULL, l, *state, tensors, WEIGHTS, p.pieces, p.n, INT64_MAX), NDP_EINVAL,
                 "has taken over");
     assert_false(ndp_path_exists(in(*state, "model.safetensors", path)));
