@@ -1,6 +1,7 @@
-/* Rows times the sigmoid of a number each, which says how much of a row passes: y[t] = s(gate[t]) x[t]. Linear in x, so
- * the gradient of x is the same op on that of y; the gate's is s (1 - s) times the dot product of a row and its
- * gradient. Gates and their gradients are wide: one number decides about all columns of a row. */
+/* Gates beside what they let pass. gate_by: each number has one of its own. gate_rows: rows times the sigmoid of a
+ * number each, which says how much of a row passes: y[t] = s(gate[t]) x[t]. Linear in x, so the gradient of x is the
+ * same op on that of y; the gate's is s (1 - s) times the dot product of a row and its gradient. Gates and their
+ * gradients are wide: one number decides about all columns of a row. */
 #include "ops/flow.h"
 #include "ops/shape.h"
 
@@ -68,4 +69,44 @@ const ndp_op ndp_op_gate_rows_dg = {
     NDP_FLOWS({.node = &ndp_op_gate_rows,
                .in = {NDP_IS(D_RESULT, 0, "tC"), NDP_IS(OPERAND, 0, "tC"), NDP_IS(OPERAND, 1, "t1")},
                .out = {NDP_IS(D_OPERAND, 1, "t1")}}),
+};
+
+/* gate_by -------------------------------------------------------------------------------------------------------- */
+
+static ndp_status by_backward(ndp_bwd *b) {
+    int ins[] = {b->grad_out(b, 0), b->in[0], b->in[1]}, wanted[] = {b->wants(b, 0) ? 0 : -1, b->wants(b, 1) ? 1 : -1};
+    if (ins[0] < 0 || (wanted[0] < 0 && wanted[1] < 0))
+        return NDP_OK;
+    return b->input_grad(b, &ndp_op_gate_by_bwd, b->attr, ins, 3, wanted, 2, -1, NULL);
+}
+
+const ndp_op ndp_op_gate_by = {
+    NDP_NAMED(gate_by),
+    .n_in = 2,
+    .n_out = 1,
+    .rows = NDP_ROWS_ALIKE,
+    .shape = ndp_shape_alike,
+    .backward = by_backward,
+    .flops = 22,
+    .reads = NDP_READS_sigmoid,
+    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "tc"), NDP_IS(OPERAND, 1, "tc")}, .out = {NDP_IS(RESULT, 0, "tc")}}),
+};
+
+static ndp_status by_bwd_shape(ndp_op_call *c) {
+    NDP_TRY(ndp_shape_alike(c));
+    ndp_shape_like(&c->out[1], &c->in[0]);
+    return NDP_OK;
+}
+
+const ndp_op ndp_op_gate_by_bwd = {
+    NDP_NAMED(gate_by_bwd),
+    .n_in = 3,
+    .n_out = 2,
+    .rows = NDP_ROWS_ALIKE,
+    .shape = by_bwd_shape,
+    .flops = 28,
+    .reads = NDP_READS_sigmoid,
+    NDP_FLOWS({.node = &ndp_op_gate_by,
+               .in = {NDP_IS(D_RESULT, 0, "tc"), NDP_IS(OPERAND, 0, "tc"), NDP_IS(OPERAND, 1, "tc")},
+               .out = {NDP_IS(D_OPERAND, 0, "tc"), NDP_IS(D_OPERAND, 1, "tc")}}),
 };

@@ -28,6 +28,9 @@ enum { NDP_LABEL_BEST = INT32_MAX, NDP_LABEL_NONE = INT32_MAX - 1 };
 
 enum { NDP_OP_MAX_IN = 9, NDP_OP_MAX_OUT = 5, NDP_SPLITS = 6 };
 
+/* Rows that conv_silu can reach: the row itself and those before it. */
+enum { NDP_MAX_TAPS = 8 };
+
 typedef struct ndp_op ndp_op;
 
 /* What an op does between ranks: nothing, or one operation of a communicator, which the executor begins and waits for.
@@ -51,7 +54,7 @@ typedef enum ndp_collective {
     X(int, heads) \
     X(int, kv_heads) \
     X(int, head_dim) \
-    X(int, v_dim)          /* attention: of a head's values and results; 0: head_dim */ \
+    X(int, v_dim)          /* attention, delta_rule: of a head's values and results; 0: head_dim */ \
     X(int, rotary_dim)     /* rope: the columns of each head that turn, behind `skipped`; 0: all. latent_keys: those \
                               that all heads share, the last */ \
     X(int, skipped)        /* rope: the first columns of each head, which do not turn */ \
@@ -106,7 +109,8 @@ typedef enum ndp_collective {
     X(int64_t, capacity)       /* route_exchange: choices of a rank's experts that a round takes, at least K; \
                               route_order: sorted rows; 0: all */ \
     X(bool, renormalise)   /* route: a row's weights are divided by their sum */ \
-    X(bool, sigmoid)       /* route: experts count by the sigmoids of their logits, not by the softmax */ \
+    X(bool, sigmoid)       /* route: experts count by the sigmoids of their logits, not by the softmax; gate_by: the \
+                              gate passes by its sigmoid, not its silu */ \
     X(int, groups)         /* route, with sigmoid: of experts, equal ones; 0: one */ \
     X(int, open_groups)    /* route: a row chooses from so many of them; */ \
     X(int, group_best)     /* route: those with the largest sums of so many best experts */ \
@@ -271,6 +275,9 @@ typedef enum ndp_op_kind {
  * gate_rows       (x [T,C], gate [T,1] wide)                   -> y [T,C]               y = sigmoid(gate[t]) x[t]
  *                 dx is gate_rows of dy
  * gate_rows_dg    (dy [T,C], x [T,C], gate [T,1] wide)         -> dgate [T,1] wide      sigmoid'(gate[t]) dy[t].x[t]
+ * gate_by         (x [T,C], gate [T,C])                        -> y [T,C]               y = x silu(gate)
+ *                 or x sigmoid(gate), with attr.sigmoid
+ * gate_by_bwd     (dy [T,C], x [T,C], gate [T,C])              -> dx? [T,C], dgate? [T,C]
  * gelu            (x [T,F])                                    -> a [T,F]               the tanh form
  * gelu_bwd        (da [T,F], x [T,F])                          -> dx [T,F]
  * gelu_erf        (x [T,F])                                    -> a [T,F]               the exact form
@@ -279,6 +286,21 @@ typedef enum ndp_op_kind {
  *                 each column by its own taps: y[t] = sum of w[j] x[t - j] over j < J with t - j >= start[t]
  * causal_conv_dx  (dy [T,C], w [J,C], start~ [T,1], acc? [T,C]) -> dx [T,C]             dx = acc + d/dx
  * causal_conv_dw  (dy [T,C], x [T,C], start~ [T,1])            -> dw [J,C]
+ * conv_silu       (x [T,C], w [C,J], start~ [T,1])             -> y [T,C]
+ *                 y = silu(u), u as y of causal_conv, but taps are as files have them: a row of w is a column's, and
+ *                 its last number weighs the row itself. J <= NDP_MAX_TAPS
+ * conv_silu_dx    (dy [T,C], x [T,C], w [C,J], start~ [T,1], acc? [T,C]) -> dx [T,C]    dx = acc + d/dx
+ * conv_silu_dw    (dy [T,C], x [T,C], w [C,J], start~ [T,1])   -> dw [C,J]
+ * delta_decay     (a [T,H], alog [1,H], dt [1,H])              -> g [T,H] wide          g = -exp(alog) softplus(a + dt)
+ * delta_decay_da  (dg [T,H] wide, a, alog, dt)                 -> da [T,H]
+ * delta_decay_dlog, delta_decay_ddt (dg [T,H] wide, a, alog, dt) -> dalog, ddt [1,H]    alog and dt may be wide
+ * delta_rule      (q [T,G*D], k [T,G*D], v [T,H*E], g [T,H] wide, b [T,H], start~ [T,1]) -> o [T,H*E]
+ *                 G = attr.kv_heads, D = attr.head_dim, E = attr.v_dim, or D without. Head h of H = attr.heads has q and
+ *                 k of head h / (H/G), divided by their lengths, q also by sqrt(D), and a state S [D,E], which is 0
+ *                 before the first row of a document. A row changes it, then reads it (ops/delta_rule.c):
+ *                 S = exp(g) S, S += k d^T with d = sigmoid(b) (v - S^T k), o = S^T q
+ * delta_rule_bwd  (do [T,H*E], q, k, v, g, b, start~)          -> dq?, dk?, dv?, dg? [T,H] wide, db? [T,H]
+ *                 do may be wide when q is bf16
  * scale           (x [T,N])                                    -> x in place            x = attr.scale x
  * scale_by        (x [T,N], by [1,1] wide)                     -> x in place            x = by x; by has no gradient
  * cap             (x [T,N])                                    -> x in place            x = c tanh(x / c), c = attr.cap
@@ -481,6 +503,8 @@ typedef enum ndp_op_kind {
     ROWS(geglu_bwd) \
     ROWS(gate_rows) \
     ROWS(gate_rows_dg) \
+    ROWS(gate_by) \
+    ROWS(gate_by_bwd) \
     ROWS(gelu) \
     ROWS(gelu_bwd) \
     ROWS(gelu_erf) \
@@ -488,6 +512,15 @@ typedef enum ndp_op_kind {
     ROWS(causal_conv) \
     ROWS(causal_conv_dx) \
     COLUMNS(causal_conv_dw) \
+    ROWS(conv_silu) \
+    ROWS(conv_silu_dx) \
+    ROWS(conv_silu_dw) \
+    ROWS(delta_decay) \
+    ROWS(delta_decay_da) \
+    COLUMNS(delta_decay_dlog) \
+    COLUMNS(delta_decay_ddt) \
+    WHOLE(delta_rule) \
+    WHOLE(delta_rule_bwd) \
     ROWS(scale) \
     ROWS(scale_by) \
     ROWS(cap) \

@@ -56,6 +56,18 @@ static inline ndp_view random_ints(int64_t rows, int64_t low, int64_t high, uint
     return v;
 }
 
+/* The first row of each row's document: of 1, 63, 64, 65 and 129 rows, again and again. */
+static inline ndp_view some_starts(int64_t rows) {
+    static const int64_t lengths[] = {1, 63, 64, 65, 129};
+    ndp_view v = matrix(NDP_I32, rows, 1);
+    for (int64_t t = 0, start = 0, i = 0; t < rows; t++) {
+        if (t == start + lengths[i])
+            start = t, i = (i + 1) % (int64_t)(sizeof lengths / sizeof *lengths);
+        ndp_view_set(&v, t, 0, (double)start);
+    }
+    return v;
+}
+
 static inline ndp_view copy_as(ndp_dtype t, const ndp_view *from) {
     if (!from->data)
         return (ndp_view){0};

@@ -42,6 +42,8 @@ typedef struct cost_case {
     { .heads = 2, .kv_heads = 1, .head_dim = 4, .v_dim = 2 }
 #define LATENT                                                                                                         \
     { .heads = 2, .head_dim = 4, .rotary_dim = 1, .v_dim = 2 }
+#define DELTA                                                                                                          \
+    { .heads = 4, .kv_heads = 2, .head_dim = 4, .v_dim = 2 }
 #define WINDOW                                                                                                         \
     { .heads = 2, .kv_heads = 1, .head_dim = 4, .window = 4 }
 
@@ -105,6 +107,23 @@ static const cost_case cases[] = {
     COST(causal_conv, 120, 4 * (20 + 12 + 5 + 20), .in = {F(5, 4), F(3, 4), I(5, 1)}),
     COST(causal_conv_dx, 120, 4 * (20 + 12 + 5 + 20), .in = {F(5, 4), F(3, 4), I(5, 1), NONE}),
     COST(causal_conv_dw, 120, 4 * (20 + 20 + 5 + 12), .in = {F(5, 4), F(5, 4), I(5, 1)}, .out = {ROWS(3)}),
+    /* And 25 for silu, or its slope; the backward has both the taps of u and those of the gradient. */
+    COST(conv_silu, 20 * (6 + 25), 4 * (20 + 12 + 5 + 20), .in = {F(5, 4), F(4, 3), I(5, 1)}),
+    COST(conv_silu_dx, 20 * (12 + 25), 4 * (20 + 20 + 12 + 5 + 20), .in = {F(5, 4), F(5, 4), F(4, 3), I(5, 1), NONE}),
+    COST(conv_silu_dw, 20 * (12 + 25), 4 * (20 + 20 + 12 + 5 + 12), .in = {F(5, 4), F(5, 4), F(4, 3), I(5, 1)}),
+    COST(delta_decay, 24 * 12, 2 * (12 + 4 + 4) + 4 * 12, .in = {H(3, 4), H(1, 4), H(1, 4)}),
+    COST(delta_decay_da, 25 * 12, 4 * 12 + 2 * (12 + 4 + 4 + 12), .in = {F(3, 4), H(3, 4), H(1, 4), H(1, 4)}),
+    COST(delta_decay_dlog, 25 * 12, 4 * (12 + 12 + 4 + 4 + 4), .in = {F(3, 4), F(3, 4), F(1, 4), F(1, 4)}),
+    COST(delta_decay_ddt, 25 * 12, 4 * (12 + 12 + 4 + 4 + 4), .in = {F(3, 4), F(3, 4), F(1, 4), F(1, 4)}),
+    /* Three rows and four heads with states of 4 x 2: each row meets the state three times, or eight, two operations a
+     * number. Triangles of 64 rows: two, or five, of 2 columns a head, two, or six, of 4 columns for two key heads. */
+    COST(delta_rule, 3 * (4 * (6 * 8 + 2 * 64 * 2) + 2 * 2 * 64 * 4), 4 * (24 + 24 + 24 + 12 + 12 + 3 + 24),
+         .in = {F(3, 8), F(3, 8), F(3, 8), F(3, 4), F(3, 4), I(3, 1)}, .attr = DELTA),
+    COST(delta_rule_bwd, 3 * (4 * (16 * 8 + 5 * 64 * 2) + 2 * 6 * 64 * 4),
+         4 * (24 + 24 + 24 + 24 + 12 + 12 + 3 + 24 + 24 + 24 + 12 + 12),
+         .in = {F(3, 8), F(3, 8), F(3, 8), F(3, 8), F(3, 4), F(3, 4), I(3, 1)}, .attr = DELTA),
+    COST(gate_by, 22 * 12, 4 * (12 + 12 + 12), .in = {F(3, 4), F(3, 4)}),
+    COST(gate_by_bwd, 28 * 12, 4 * (12 + 12 + 12 + 12 + 12), .in = {F(3, 4), F(3, 4), F(3, 4)}),
     COST(scale, 12, 96, .in = {F(3, 4)}),
     COST(scale_by, 12, 100, .in = {F(3, 4), F(1, 1)}),
     COST(cap, 20 * 12, 96, .in = {F(3, 4)}),

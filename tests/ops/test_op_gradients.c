@@ -340,6 +340,75 @@ static void causal_conv_gradient(void **state) {
     }
 }
 
+/* The tap of the row itself is the last one. */
+static void conv_silu_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) for (int taps = 1; taps <= NDP_MAX_TAPS; taps += 3) {
+        gradient_case k = {
+            &ndp_op_conv_silu,
+            .in = {random_matrix(NDP_F64, t, c, 1), random_matrix(NDP_F64, c, taps, 2), random_ints(t, 0, t, 3)},
+            .wanted = 3, .flowing = 1, .earlier = taps == 4};
+        check_gradients(&k);
+    }
+}
+
+/* On both sides of where softplus becomes x. */
+static void delta_decay_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, h) for (unsigned wanted = 1; wanted < 8; wanted++) {
+        gradient_case k = {
+            &ndp_op_delta_decay,
+            .in = {random_matrix(NDP_F64, t, h, 1), random_matrix(NDP_F64, 1, h, 2), random_matrix(NDP_F64, 1, h, 3)},
+            .wanted = wanted, .flowing = 1, .earlier = wanted & 1 && t == 3};
+        for (int64_t i = 0; i < t && h > 3; i++)
+            ndp_view_set(&k.in[0], i, 1, 30);
+        check_gradients(&k);
+    }
+}
+
+/* q and k far from 0, where lengths bend; a state that lasts. */
+static void delta_operands(ndp_view *in, int64_t d) {
+    for (int64_t r = 0; r < in[0].rows; r++) {
+        for (int64_t j = 0; j < in[0].cols; j += d)
+            for (int i = 0; i < 2; i++)
+                ndp_view_set(&in[i], r, j, 1 + fabs(ndp_view_get(&in[i], r, j)));
+        for (int64_t j = 0; j < in[3].cols; j++)
+            ndp_view_set(&in[3], r, j, -0.1 * pow(ndp_view_get(&in[3], r, j), 2));
+    }
+}
+
+static void delta_rule_gradient(void **state) {
+    (void)state;
+    static const int shapes[][4] = {{1, 1, 2, 1}, {2, 1, 3, 5}, {4, 2, 5, 2}, {3, 3, 2, 3}};
+    for (int i = 0; i < NDP_COUNT(shapes); i++)
+        for (int64_t t = 1; t < 400; t = 5 * t + 2) {
+            int h = shapes[i][0], g = shapes[i][1], d = shapes[i][2], e = shapes[i][3];
+            gradient_case k = {&ndp_op_delta_rule,
+                               {.heads = h, .kv_heads = g, .head_dim = d, .v_dim = d == e ? 0 : e},
+                               .in = {random_matrix(NDP_F64, t, g * d, 1), random_matrix(NDP_F64, t, g * d, 2),
+                                      random_matrix(NDP_F64, t, h * e, 3), random_matrix(NDP_F64, t, h, 4),
+                                      random_matrix(NDP_F64, t, h, 5), some_starts(t)},
+                               .wanted = t == 7 ? 21 : 31,
+                               .flowing = 1,
+                               .earlier = t == 7 ? 5 : 0};
+            delta_operands(k.in, d);
+            check_gradients(&k);
+        }
+}
+
+static void gate_by_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) for (unsigned variant = 0; variant < 6; variant++) {
+        gradient_case k = {&ndp_op_gate_by,
+                           {.sigmoid = variant & 1},
+                           .in = {random_matrix(NDP_F64, t, c, 1), random_matrix(NDP_F64, t, c, 2)},
+                           .wanted = 1 + variant / 2,
+                           .flowing = 1,
+                           .earlier = t == 3 ? 1 + variant / 2 : 0};
+        check_gradients(&k);
+    }
+}
+
 static void add_gradient(void **state) {
     (void)state;
     FOR_SIZES(t, c) {
@@ -584,14 +653,14 @@ static void xent_passes_its_dx(void **state) {
 /* The rules must not make gradients that are not wanted, nor act where none arrives. */
 static void nothing_flows_nothing_made(void **state) {
     (void)state;
-    const ndp_op *ops[] = {&ndp_op_embedding,   &ndp_op_linear,         &ndp_op_rmsnorm,      &ndp_op_add_rmsnorm,
-                           &ndp_op_rope,        &ndp_op_latent_keys,    &ndp_op_swiglu,       &ndp_op_add,
-                           &ndp_op_add_bias,    &ndp_op_copy,           &ndp_op_heads_split,  &ndp_op_heads_merge,
-                           &ndp_op_layernorm,   &ndp_op_geglu,          &ndp_op_gelu,         &ndp_op_scale_by,
-                           &ndp_op_scale,       &ndp_op_mean_squares,   &ndp_op_norm_by,      &ndp_op_causal_conv,
-                           &ndp_op_add_columns, &ndp_op_dropout,        &ndp_op_dora,         &ndp_op_route,
-                           &ndp_op_take_rows,   &ndp_op_give_rows,      &ndp_op_linear_stack, &ndp_op_gate_rows,
-                           &ndp_op_stack_bias,  &ndp_op_swiglu_clipped, &ndp_op_gelu_erf};
+    const ndp_op *ops[] = {
+        &ndp_op_embedding,   &ndp_op_linear,       &ndp_op_rmsnorm,      &ndp_op_add_rmsnorm, &ndp_op_rope,
+        &ndp_op_latent_keys, &ndp_op_swiglu,       &ndp_op_add,          &ndp_op_add_bias,    &ndp_op_copy,
+        &ndp_op_heads_split, &ndp_op_heads_merge,  &ndp_op_layernorm,    &ndp_op_geglu,       &ndp_op_gelu,
+        &ndp_op_scale_by,    &ndp_op_scale,        &ndp_op_mean_squares, &ndp_op_norm_by,     &ndp_op_causal_conv,
+        &ndp_op_add_columns, &ndp_op_dropout,      &ndp_op_dora,         &ndp_op_route,       &ndp_op_take_rows,
+        &ndp_op_give_rows,   &ndp_op_linear_stack, &ndp_op_gate_rows,    &ndp_op_stack_bias,  &ndp_op_swiglu_clipped,
+        &ndp_op_gelu_erf,    &ndp_op_conv_silu,    &ndp_op_delta_decay,  &ndp_op_delta_rule,  &ndp_op_gate_by};
     for (int i = 0; i < NDP_COUNT(ops); i++) {
         ndp_op_attr attr = {0};
         /* No functions to add anything with: a rule that tried would crash. */
@@ -645,6 +714,10 @@ int main(void) {
         cmocka_unit_test(latent_keys_gradient),
         cmocka_unit_test(add_gradient),
         cmocka_unit_test(causal_conv_gradient),
+        cmocka_unit_test(conv_silu_gradient),
+        cmocka_unit_test(delta_decay_gradient),
+        cmocka_unit_test(delta_rule_gradient),
+        cmocka_unit_test(gate_by_gradient),
         cmocka_unit_test(xent_gradient),
         cmocka_unit_test(add_bias_gradient),
         cmocka_unit_test(add_columns_gradient),

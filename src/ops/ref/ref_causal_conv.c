@@ -1,5 +1,7 @@
-/* causal_conv and its gradients. */
+/* causal_conv, conv_silu and their gradients. */
 #include "ops/ref/ref_kernels.h"
+
+#include <math.h>
 
 static bool sees(const ndp_op_call *c, int64_t t, int64_t row) { return row >= 0 && row >= ndp_int_at(&c->in[2], t); }
 
@@ -32,3 +34,53 @@ static double causal_conv_dw(const ndp_op_call *c, int64_t j, int64_t i) {
 }
 
 NDP_REF_EACH(causal_conv_dw)
+
+/* What weighs the row j rows back, operand i being the taps, and the starts the next one. */
+static double tap(const ndp_op_call *c, int i, int64_t column, int64_t j) {
+    return ndp_ref_in(c, i, column, c->in[i].cols - 1 - j);
+}
+static bool reaches(const ndp_op_call *c, int w, int64_t t, int64_t row) {
+    return row >= 0 && row >= ndp_int_at(&c->in[w + 1], t);
+}
+
+/* What silu is of; x is the operand before the taps. */
+static double before_silu(const ndp_op_call *c, int w, int64_t t, int64_t column) {
+    double sum = 0;
+    for (int64_t j = 0; j < c->in[w].cols && reaches(c, w, t, t - j); j++)
+        sum += tap(c, w, column, j) * ndp_ref_in(c, w - 1, t - j, column);
+    return sum;
+}
+
+static double conv_silu(const ndp_op_call *c, int64_t t, int64_t i) {
+    double u = before_silu(c, 1, t, i);
+    return u / (1 + exp(-u));
+}
+
+NDP_REF_EACH(conv_silu)
+
+/* The gradient of what silu is of. */
+static double conv_silu_du(const ndp_op_call *c, int64_t t, int64_t i) {
+    double u = before_silu(c, 2, t, i), s = 1 / (1 + exp(-u));
+    return ndp_ref_in(c, 0, t, i) * s * (1 + u * (1 - s));
+}
+
+static double conv_silu_dx(const ndp_op_call *c, int64_t s, int64_t i) {
+    double sum = ndp_present(&c->in[4]) ? ndp_ref_in(c, 4, s, i) : 0;
+    for (int64_t j = 0; j < c->in[2].cols && s + j < c->in[0].rows; j++)
+        if (reaches(c, 2, s + j, s))
+            sum += tap(c, 2, i, j) * conv_silu_du(c, s + j, i);
+    return sum;
+}
+
+NDP_REF_EACH(conv_silu_dx)
+
+static double conv_silu_dw(const ndp_op_call *c, int64_t i, int64_t last) {
+    int64_t j = c->in[2].cols - 1 - last;
+    double sum = 0;
+    for (int64_t t = j; t < c->in[0].rows; t++)
+        if (reaches(c, 2, t, t - j))
+            sum += conv_silu_du(c, t, i) * ndp_ref_in(c, 1, t - j, i);
+    return sum;
+}
+
+NDP_REF_EACH(conv_silu_dw)

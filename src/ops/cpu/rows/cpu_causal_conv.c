@@ -1,4 +1,4 @@
-/* causal_conv and its gradients, by blocks of columns: a block's sums stay in registers over the taps. */
+/* causal_conv, conv_silu and their gradients, by blocks of columns: a block's sums stay in registers over the taps. */
 #include "ops/cpu/rows/column_sums.h"
 
 static int64_t start_of(const ndp_view *start, int64_t t) {
@@ -77,4 +77,119 @@ void NDP_RANGE_KERNEL(causal_conv_dw)(const ndp_op_call *c, int64_t first, int64
                 memset(total, 0, (size_t)n * sizeof *total);
             NDP_BY_TYPE(c->in[0].dtype, conv_dw_block, c, j, at, n, total);
         }
+}
+
+/* conv_silu ------------------------------------------------------------------------------------------------------ */
+
+/* n columns of a call, from operand x on; taps[j] weighs the row j back. */
+typedef struct silu_block {
+    const ndp_view *x, *start;
+    int64_t at, n, reach;
+    float taps[NDP_MAX_TAPS][NDP_COLUMN_BLOCK];
+} silu_block;
+
+static void silu_block_load(silu_block *b, const ndp_view *x, int64_t at, int64_t n) {
+    const ndp_view *w = x + 1;
+    b->x = x, b->start = x + 2, b->at = at, b->n = n, b->reach = w->cols;
+    for (int64_t j = 0; j < w->cols; j++)
+        for (int64_t i = 0; i < n; i++)
+            b->taps[j][i] = (float)ndp_view_get(w, at + i, w->cols - 1 - j);
+}
+
+/* sum += a b */
+NDP_INLINE void add_tap(ndp_dtype type, int64_t n, const float *a, const void *b, float *sum) {
+    SIMD for (int64_t i = 0; i < n; i++) sum[i] += a[i] * ndp_ld(b, type, i);
+}
+
+/* What silu is of in row t. */
+NDP_INLINE void silu_of(ndp_dtype type, const silu_block *b, int64_t t, float *u) {
+    memset(u, 0, NDP_COLUMN_BLOCK * sizeof *u);
+    for (int64_t j = 0, first = start_of(b->start, t); j < b->reach && t - j >= first; j++)
+        add_tap(type, b->n, b->taps[j], ndp_at(b->x, t - j, b->at), u);
+}
+
+/* The gradient of that. */
+NDP_INLINE void silu_du(ndp_dtype type, const silu_block *b, const ndp_view *dy, int64_t t, float *du) {
+    const void *d = ndp_at(dy, t, b->at);
+    silu_of(type, b, t, du);
+    SIMD for (int64_t i = 0; i < b->n; i++) {
+        float u = du[i], s = ndp_vsigmoidf(u), left = ndp_vsigmoidf(-u);
+        du[i] = ndp_ld(d, type, i) * s * (1.0f + u * left);
+    }
+}
+
+NDP_INLINE void silu_rows(ndp_dtype type, const ndp_op_call *c, const silu_block *b, int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; t++) {
+        float u[NDP_COLUMN_BLOCK];
+        void *y = ndp_at(&c->out[0], t, b->at);
+        silu_of(type, b, t, u);
+        SIMD for (int64_t i = 0; i < b->n; i++) ndp_st(y, type, i, u[i] * ndp_vsigmoidf(u[i]));
+    }
+}
+
+void NDP_RANGE_KERNEL(conv_silu)(const ndp_op_call *c, int64_t first, int64_t last) {
+    const ndp_view *x = &c->in[0];
+    silu_block b;
+    for (int64_t at = 0; at < x->cols; at += NDP_COLUMN_BLOCK) {
+        silu_block_load(&b, x, at, width(x, at));
+        NDP_BY_TYPE(x->dtype, silu_rows, c, &b, first, last);
+    }
+}
+
+/* Row s of dx is made once the gradients of all rows that see it are there. */
+NDP_INLINE void silu_dx_rows(ndp_dtype type, const ndp_op_call *c, const silu_block *b, int64_t first, int64_t last) {
+    const ndp_view *dy = &c->in[0], *acc = &c->in[4];
+    float du[NDP_MAX_TAPS][NDP_COLUMN_BLOCK];
+    for (int64_t s = first, t = first; s < last; s++) {
+        float sum[NDP_COLUMN_BLOCK] = {0};
+        for (; t < dy->rows && t < s + b->reach; t++)
+            silu_du(type, b, dy, t, du[t % NDP_MAX_TAPS]);
+        if (acc->data)
+            add_into(type, b->n, ndp_at(acc, s, b->at), sum);
+        for (int64_t j = 0; j < b->reach && s + j < dy->rows; j++)
+            if (start_of(b->start, s + j) <= s)
+                add_product(NDP_F32, b->n, b->taps[j], du[(s + j) % NDP_MAX_TAPS], sum);
+        store(type, b->n, sum, ndp_at(&c->out[0], s, b->at));
+    }
+}
+
+void NDP_RANGE_KERNEL(conv_silu_dx)(const ndp_op_call *c, int64_t first, int64_t last) {
+    const ndp_view *x = &c->in[1];
+    silu_block b;
+    for (int64_t at = 0; at < x->cols; at += NDP_COLUMN_BLOCK) {
+        silu_block_load(&b, x, at, width(x, at));
+        NDP_BY_TYPE(x->dtype, silu_dx_rows, c, &b, first, last);
+    }
+}
+
+/* Sums of the taps of a block over rows [t0, t1). */
+NDP_INLINE void silu_dw_part(ndp_dtype type, const ndp_op_call *c, const silu_block *b, int64_t t0, int64_t t1,
+                             float part[][NDP_COLUMN_BLOCK]) {
+    for (int64_t t = t0; t < t1; t++) {
+        float du[NDP_COLUMN_BLOCK];
+        silu_du(type, b, &c->in[0], t, du);
+        for (int64_t j = 0, first = start_of(b->start, t); j < b->reach && t - j >= first; j++)
+            add_tap(type, b->n, du, ndp_at(b->x, t - j, b->at), part[j]);
+    }
+}
+
+/* Rows of dw are columns of x. */
+void NDP_RANGE_KERNEL(conv_silu_dw)(const ndp_op_call *c, int64_t first, int64_t last) {
+    const ndp_view *x = &c->in[1], *dw = &c->out[0];
+    silu_block b;
+    for (int64_t at = first; at < last; at += NDP_COLUMN_BLOCK) {
+        float total[NDP_MAX_TAPS][NDP_COLUMN_BLOCK] = {{0}};
+        silu_block_load(&b, x, at, last - at < NDP_COLUMN_BLOCK ? last - at : NDP_COLUMN_BLOCK);
+        for (int64_t t0 = 0, some = rows_at_once(c); t0 < x->rows; t0 += some) {
+            float part[NDP_MAX_TAPS][NDP_COLUMN_BLOCK] = {{0}};
+            NDP_BY_TYPE(x->dtype, silu_dw_part, c, &b, t0, t0 + some < x->rows ? t0 + some : x->rows, part);
+            for (int64_t j = 0; j < b.reach; j++)
+                add_into(NDP_F32, b.n, part[j], total[j]);
+        }
+        for (int64_t i = 0; i < b.n; i++)
+            for (int64_t j = 0; j < b.reach; j++) {
+                float *to = (float *)ndp_at(dw, at + i, b.reach - 1 - j);
+                *to = total[j][i] + (c->attr->accumulate ? *to : 0);
+            }
+    }
 }

@@ -1,0 +1,179 @@
+/* The gated delta rule (arXiv:2412.06464): a layer with a state instead of keys and values. delta_decay makes the log
+ * of how much of the state a row keeps; delta_rule and delta_rule_bwd run the rows.
+ *
+ * Of a row and a head, with q^ = q rsqrt(q.q + 1e-6) / sqrt(D), k^ = k rsqrt(k.k + 1e-6), beta = sigmoid(b):
+ *   S := exp(g) S,   d = beta (v - S^T k^),   S := S + k^ d^T,   o = S^T q^
+ *
+ * A chunk is at most NDP_DELTA_CHUNK rows of one document. With S the state before it, c[i] the sum of g up to row i of
+ * it, L[i,j] = exp(c[i] - c[j]) for j <= i, else 0, all its rows are products:
+ *   A = beta[i] (K K^T)[i,j] L[i,j] for j < i       P = (Q K^T)[i,j] L[i,j] for j <= i
+ *   (I + A) U = beta (V - exp(c) K S)               a triangular solve: U has the rows d
+ *   O = exp(c) Q S + P U                            S := exp(c[n-1]) S + K^T (exp(c[n-1] - c) U)
+ * Backward, from the last chunk to the first, with dS the gradient of the state after it, and U and S computed again:
+ *   dU = P^T dO + exp(c[n-1] - c) K dS              (I + A)^T R = dU
+ *   dP = dO U^T, dA = -R U^T                        dV = beta R
+ *   dQ = exp(c) dO S^T + (dP L) K                   dS := exp(c[n-1]) dS + (exp(c) Q)^T dO - (exp(c) K)^T (beta R)
+ *   dK = exp(c[n-1] - c) U dS^T - exp(c) beta R S^T + (dP L)^T Q + (W + W^T) K,  W = beta dA L
+ * All exponents are of sums of g, which is not above 0: nothing grows. */
+#include "ops/delta_rule.h"
+#include "ops/flow.h"
+#include "ops/shape.h"
+
+/* delta_decay ---------------------------------------------------------------------------------------------------- */
+
+/* a and the two rows, from operand `first` on. */
+static ndp_status check_decay(const ndp_op_call *c, int first) {
+    const ndp_view *a = &c->in[first];
+    for (const ndp_view *row = a + 1; row < a + 3; row++)
+        NDP_SHAPE_CHECK(row->rows == 1 && row->cols == a->cols && ndp_wide(row->dtype) == ndp_wide(a->dtype),
+                        "%s: a " NDP_SHAPE ", a row of " NDP_SHAPE, c->op->name, NDP_SHAPE_ARGS(*a),
+                        NDP_SHAPE_ARGS(*row));
+    return NDP_OK;
+}
+
+static ndp_status decay_shape(ndp_op_call *c) {
+    NDP_TRY(check_decay(c, 0));
+    ndp_shape_set(&c->out[0], c->in[0].rows, c->in[0].cols, ndp_wide(c->in[0].dtype));
+    return NDP_OK;
+}
+
+static ndp_status decay_backward(ndp_bwd *b) {
+    int ins[] = {b->grad_out(b, 0), b->in[0], b->in[1], b->in[2]};
+    NDP_TRY(ndp_input_grad(b, &ndp_op_delta_decay_da, b->attr, ins, 4, -1));
+    NDP_TRY(ndp_weight_grad(b, 1, &ndp_op_delta_decay_dlog, ins, 4));
+    return ndp_weight_grad(b, 2, &ndp_op_delta_decay_ddt, ins, 4);
+}
+
+const ndp_op ndp_op_delta_decay = {
+    NDP_NAMED(delta_decay),
+    .n_in = 3,
+    .n_out = 1,
+    .rows = NDP_ROWS_ALIKE,
+    .shape = decay_shape,
+    .backward = decay_backward,
+    .flops = 24,
+    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "th"), NDP_IS(OPERAND, 1, "1h"), NDP_IS(OPERAND, 2, "1h")},
+               .out = {NDP_IS(RESULT, 0, "th")}}),
+};
+
+static ndp_status check_decay_bwd(const ndp_op_call *c) {
+    const ndp_view *dg = &c->in[0], *a = &c->in[1];
+    NDP_SHAPE_CHECK(dg->rows == a->rows && dg->cols == a->cols && dg->dtype == ndp_wide(a->dtype),
+                    "%s: dg " NDP_SHAPE ", a " NDP_SHAPE, c->op->name, NDP_SHAPE_ARGS(*dg), NDP_SHAPE_ARGS(*a));
+    return check_decay(c, 1);
+}
+
+static ndp_status decay_da_shape(ndp_op_call *c) {
+    NDP_TRY(check_decay_bwd(c));
+    ndp_shape_like(&c->out[0], &c->in[1]);
+    return NDP_OK;
+}
+
+static ndp_status decay_row_shape(ndp_op_call *c) {
+    NDP_TRY(check_decay_bwd(c));
+    ndp_shape_set(&c->out[0], 1, c->in[1].cols, c->in[0].dtype);
+    return NDP_OK;
+}
+
+/* The gradient of operand `number`: "th", or "1h". */
+#define DECAY_GRADIENT(op, number, letters, rule, shape_rule)                                                          \
+    const ndp_op ndp_op_##op = {                                                                                       \
+        NDP_NAMED(op),                                                                                                 \
+        .n_in = 4,                                                                                                     \
+        .n_out = 1,                                                                                                    \
+        .rows = rule,                                                                                                  \
+        .shape = shape_rule,                                                                                           \
+        .flops = 25,                                                                                                   \
+        NDP_FLOWS({.node = &ndp_op_delta_decay,                                                                        \
+                   .in = {NDP_IS(D_RESULT, 0, "th"), NDP_IS(OPERAND, 0, "th"), NDP_IS(OPERAND, 1, "1h"),               \
+                          NDP_IS(OPERAND, 2, "1h")},                                                                   \
+                   .out = {NDP_IS(D_OPERAND, number, letters)}}),                                                      \
+    };
+
+DECAY_GRADIENT(delta_decay_da, 0, "th", NDP_ROWS_ALIKE, decay_da_shape)
+DECAY_GRADIENT(delta_decay_dlog, 1, "1h", NDP_ROWS_SUMMED, decay_row_shape)
+DECAY_GRADIENT(delta_decay_ddt, 2, "1h", NDP_ROWS_SUMMED, decay_row_shape)
+
+/* delta_rule ----------------------------------------------------------------------------------------------------- */
+
+enum { READS = NDP_READS_heads | NDP_READS_kv_heads | NDP_READS_head_dim | NDP_READS_v_dim };
+
+/* q and what follows it. */
+static ndp_status check(const ndp_op_call *c, const ndp_view *in) {
+    const ndp_op_attr *a = c->attr;
+    const ndp_view *q = &in[0], *v = &in[2], *g = &in[3], *b = &in[4], *start = &in[5];
+    NDP_SHAPE_CHECK(a->heads > 0 && a->kv_heads > 0 && a->heads % a->kv_heads == 0 && a->head_dim > 0 && a->v_dim >= 0,
+                    "%s: heads %d, kv_heads %d, head_dim %d, v_dim %d", c->op->name, a->heads, a->kv_heads, a->head_dim,
+                    a->v_dim);
+    NDP_SHAPE_SAME(c, in[0], in[1]);
+    NDP_SHAPE_CHECK(q->cols == (int64_t)a->kv_heads * a->head_dim && v->rows == q->rows && v->dtype == q->dtype &&
+                        v->cols == (int64_t)a->heads * ndp_v_dim(a),
+                    "%s: q " NDP_SHAPE ", v " NDP_SHAPE " with %d heads of %d and %d of %d", c->op->name,
+                    NDP_SHAPE_ARGS(*q), NDP_SHAPE_ARGS(*v), a->kv_heads, a->head_dim, a->heads, ndp_v_dim(a));
+    NDP_SHAPE_CHECK(g->rows == q->rows && g->cols == a->heads && g->dtype == ndp_wide(q->dtype) && b->rows == q->rows &&
+                        b->cols == a->heads && b->dtype == q->dtype,
+                    "%s: g " NDP_SHAPE ", b " NDP_SHAPE " for %d heads", c->op->name, NDP_SHAPE_ARGS(*g),
+                    NDP_SHAPE_ARGS(*b), a->heads);
+    NDP_SHAPE_CHECK(start->rows == q->rows && start->cols == 1 && start->dtype == NDP_I32, "%s: start " NDP_SHAPE,
+                    c->op->name, NDP_SHAPE_ARGS(*start));
+    return NDP_OK;
+}
+
+static ndp_status shape(ndp_op_call *c) {
+    NDP_TRY(check(c, c->in));
+    ndp_shape_like(&c->out[0], &c->in[2]);
+    return NDP_OK;
+}
+
+static ndp_status backward(ndp_bwd *b) {
+    int ins[] = {b->grad_out(b, 0), b->in[0], b->in[1], b->in[2], b->in[3], b->in[4], b->in[5]}, wanted[5], n = 0;
+    for (int i = 0; i < 5; i++) {
+        wanted[i] = b->wants(b, i) ? i : -1;
+        n += wanted[i] >= 0;
+    }
+    return ins[0] >= 0 && n > 0 ? b->input_grad(b, &ndp_op_delta_rule_bwd, b->attr, ins, 7, wanted, 5, -1, NULL)
+                                : NDP_OK;
+}
+
+/* Operations for whole chunks, where a triangle is half of a square: per row and head so many products of a row and
+ * the state, of two numbers each, and so many rows of triangles with E columns; per row and key head with D columns.
+ * Forward: K S, Q S, K^T U; the solve, P U; K K^T, Q K^T. Backward: K S and K^T U again, K dS, dO S^T, U dS^T, R S^T,
+ * Q^T dO, K^T R; the two solves, P^T dO, dO U^T, R U^T; K K^T, Q K^T, and of each key head once (dP L) K, (dP L)^T Q,
+ * W K, W^T K. */
+static void count(const ndp_op_call *c, const ndp_view *q, double states, double of_e, double of_d, double *flops) {
+    const ndp_op_attr *a = c->attr;
+    double e = ndp_v_dim(a), d = a->head_dim;
+    *flops = (double)q->rows *
+             (a->heads * (2 * states * d * e + of_e * NDP_DELTA_CHUNK * e) + a->kv_heads * of_d * NDP_DELTA_CHUNK * d);
+}
+
+static void cost(const ndp_op_call *c, double *flops, double *bytes) {
+    (void)bytes;
+    count(c, &c->in[0], 3, 2, 2, flops);
+}
+
+static void bwd_cost(const ndp_op_call *c, double *flops, double *bytes) {
+    (void)bytes;
+    count(c, &c->in[1], 8, 5, 6, flops);
+}
+
+const ndp_op ndp_op_delta_rule = {
+    NDP_NAMED(delta_rule), .n_in = 6,    .n_out = 1,     .rows = NDP_ROWS_MIXED, .shape = shape,
+    .backward = backward,  .cost = cost, .reads = READS,
+};
+
+static ndp_status bwd_shape(ndp_op_call *c) {
+    const ndp_view *d_o = &c->in[0], *v = &c->in[3];
+    NDP_TRY(check(c, c->in + 1));
+    NDP_SHAPE_CHECK(d_o->rows == v->rows && d_o->cols == v->cols &&
+                        (d_o->dtype == v->dtype || d_o->dtype == ndp_wide(v->dtype)),
+                    "delta_rule_bwd: do " NDP_SHAPE ", v " NDP_SHAPE, NDP_SHAPE_ARGS(*d_o), NDP_SHAPE_ARGS(*v));
+    for (int i = 0; i < 5; i++)
+        ndp_shape_like(&c->out[i], &c->in[i + 1]);
+    return NDP_OK;
+}
+
+const ndp_op ndp_op_delta_rule_bwd = {
+    NDP_NAMED(delta_rule_bwd), .n_in = 7,        .n_out = 5,     .rows = NDP_ROWS_MIXED,
+    .shape = bwd_shape,        .cost = bwd_cost, .reads = READS,
+};

@@ -1,0 +1,22 @@
+/* What the kernels of delta_rule share (ops/delta_rule.c). */
+#ifndef NDP_OPS_DELTA_RULE_H
+#define NDP_OPS_DELTA_RULE_H
+
+#include "ops/shape.h"
+
+/* Rows of a chunk, at most: products within it grow with their square, those with the state do not. */
+enum { NDP_DELTA_CHUNK = 64 };
+
+/* Added to the sum of squares that q and k are divided by. */
+#define NDP_DELTA_EPS 1e-6
+
+/* softplus is x above it, as torch's. */
+#define NDP_SOFTPLUS_LINEAR 20
+
+/* Of the value heads, for each key head. */
+static inline int ndp_delta_group(const ndp_op_attr *a) { return a->heads / a->kv_heads; }
+
+/* Row t begins a document: the state before it is 0. */
+static inline bool ndp_delta_begins(const ndp_view *start, int64_t t) { return t == 0 || ndp_int_at(start, t) >= t; }
+
+#endif
