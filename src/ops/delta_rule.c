@@ -98,6 +98,12 @@ DECAY_GRADIENT(delta_decay_ddt, 2, "1h", NDP_ROWS_SUMMED, decay_row_shape)
 
 enum { READS = NDP_READS_heads | NDP_READS_kv_heads | NDP_READS_head_dim | NDP_READS_v_dim };
 
+/* Of q and what follows it, and of its gradients: all rows, and all heads of a key head together. */
+#define BY_GROUP(kind, number) NDP_IS(kind, number, "Th", .each = NDP_EACH_GROUP)
+#define OPERANDS                                                                                                       \
+    BY_GROUP(OPERAND, 0), BY_GROUP(OPERAND, 1), BY_GROUP(OPERAND, 2), BY_GROUP(OPERAND, 3), BY_GROUP(OPERAND, 4),      \
+        NDP_IS(OPERAND, 5, "T1")
+
 /* q and what follows it. */
 static ndp_status check(const ndp_op_call *c, const ndp_view *in) {
     const ndp_op_attr *a = c->attr;
@@ -158,8 +164,9 @@ static void bwd_cost(const ndp_op_call *c, double *flops, double *bytes) {
 }
 
 const ndp_op ndp_op_delta_rule = {
-    NDP_NAMED(delta_rule), .n_in = 6,    .n_out = 1,     .rows = NDP_ROWS_MIXED, .shape = shape,
-    .backward = backward,  .cost = cost, .reads = READS,
+    NDP_NAMED(delta_rule),  .n_in = 6,      .n_out = 1,
+    .rows = NDP_ROWS_MIXED, .shape = shape, .backward = backward,
+    .cost = cost,           .reads = READS, NDP_FLOWS({.in = {OPERANDS}, .out = {BY_GROUP(RESULT, 0)}}),
 };
 
 static ndp_status bwd_shape(ndp_op_call *c) {
@@ -174,6 +181,15 @@ static ndp_status bwd_shape(ndp_op_call *c) {
 }
 
 const ndp_op ndp_op_delta_rule_bwd = {
-    NDP_NAMED(delta_rule_bwd), .n_in = 7,        .n_out = 5,     .rows = NDP_ROWS_MIXED,
-    .shape = bwd_shape,        .cost = bwd_cost, .reads = READS,
+    NDP_NAMED(delta_rule_bwd),
+    .n_in = 7,
+    .n_out = 5,
+    .rows = NDP_ROWS_MIXED,
+    .shape = bwd_shape,
+    .cost = bwd_cost,
+    .reads = READS,
+    NDP_FLOWS({.node = &ndp_op_delta_rule,
+               .in = {BY_GROUP(D_RESULT, 0), OPERANDS},
+               .out = {BY_GROUP(D_OPERAND, 0), BY_GROUP(D_OPERAND, 1), BY_GROUP(D_OPERAND, 2), BY_GROUP(D_OPERAND, 3),
+                       BY_GROUP(D_OPERAND, 4)}}),
 };

@@ -57,8 +57,9 @@ typedef enum ndp_flow_times {
     NDP_TIMES_PARTS     /* 1 / attr.parts */
 } ndp_flow_times;
 
-/* An index is a head of the node, or a kv head, where heads of its operands differ in columns (attr.v_dim). */
-enum { NDP_EACH_HEAD = INT32_MIN, NDP_EACH_KV_HEAD };
+/* An index is a head of the node, or a kv head, where heads of its operands differ in columns (attr.v_dim); or, of any
+ * operand, what belongs to a kv head: its own columns, or those of all heads that read it. */
+enum { NDP_EACH_HEAD = INT32_MIN, NDP_EACH_KV_HEAD, NDP_EACH_GROUP };
 
 typedef struct ndp_flow_matrix {
     ndp_flow_kind is;

@@ -295,8 +295,8 @@ typedef enum ndp_op_kind {
  * delta_decay_da  (dg [T,H] wide, a, alog, dt)                 -> da [T,H]
  * delta_decay_dlog, delta_decay_ddt (dg [T,H] wide, a, alog, dt) -> dalog, ddt [1,H]    alog and dt may be wide
  * delta_rule      (q [T,G*D], k [T,G*D], v [T,H*E], g [T,H] wide, b [T,H], start~ [T,1]) -> o [T,H*E]
- *                 G = attr.kv_heads, D = attr.head_dim, E = attr.v_dim, or D without. Head h of H = attr.heads has q and
- *                 k of head h / (H/G), divided by their lengths, q also by sqrt(D), and a state S [D,E], which is 0
+ *                 G = attr.kv_heads, D = attr.head_dim, E = attr.v_dim, or D without. Head h of H = attr.heads has q
+ *                 and k of head h / (H/G), divided by their lengths, q also by sqrt(D), and a state S [D,E], which is 0
  *                 before the first row of a document. A row changes it, then reads it (ops/delta_rule.c):
  *                 S = exp(g) S, S += k d^T with d = sigmoid(b) (v - S^T k), o = S^T q
  * delta_rule_bwd  (do [T,H*E], q, k, v, g, b, start~)          -> dq?, dk?, dv?, dg? [T,H] wide, db? [T,H]

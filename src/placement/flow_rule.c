@@ -44,6 +44,8 @@ int ndp_flow_value(const ndp_rule *r, const ndp_flow_matrix *m) {
 int64_t ndp_flow_unit(const ndp_rule *r, const ndp_flow_matrix *m, int axis) {
     const ndp_op_attr *a = &r->n->attr;
     int value = ndp_flow_value(r, m);
+    if (axis == 1 && m->each == NDP_EACH_GROUP)
+        return value == NDP_NONE ? 1 : r->g->values[value].view.cols / a->kv_heads;
     if (axis == 1 && (m->each == NDP_EACH_HEAD || m->each == NDP_EACH_KV_HEAD))
         return a->v_dim == 0 || value == NDP_NONE
                    ? 1
@@ -220,6 +222,8 @@ static const struct {
     [NDP_OP_attention_dsink] = {NULL, ndp_after_attention_dsink},
     [NDP_OP_attention_merge] = {NULL, ndp_after_attention_merge},
     [NDP_OP_copy] = {NULL, ndp_after_copy},
+    [NDP_OP_delta_rule] = {ndp_before_delta_rule, NULL},
+    [NDP_OP_delta_rule_bwd] = {ndp_before_delta_rule, NULL},
     [NDP_OP_dora] = {ndp_before_columns, NULL},
     [NDP_OP_dora_dm] = {ndp_before_columns, NULL},
     [NDP_OP_dropout] = {ndp_before_dropout, NULL},

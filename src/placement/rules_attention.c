@@ -1,4 +1,5 @@
-/* Functions of attention over the keys of one rank or of several, and of the exchange of rows for heads.
+/* Functions of attention over the keys of one rank or of several, of the delta rule, and of the exchange of rows for
+ * heads.
  *
  * Attention over some of the keys is not a summand: parts are merged by their log-sum-exp, and until all keys are in it
  * nothing else may read it (NDP_THING_KEYS). Its share is the measure of the keys. A sink counts as one key more,
@@ -214,6 +215,17 @@ ndp_status ndp_after_attention_dsink(ndp_rule *r) {
             NDP_TRY(ndp_param_gradient(r, 0, r->n->in[SINK], t)); /* 0 more of it */
         }
     return NDP_OK;
+}
+
+/* ---- the delta rule: all heads of each kv head are where it is (NDP_EACH_GROUP) ---- */
+
+ndp_status ndp_before_delta_rule(ndp_rule *r) {
+    int q = r->c->op == &ndp_op_delta_rule ? 0 : 1;
+    int64_t kv = r->in[q].cols / r->n->attr.head_dim, all = r->in[q + 2].cols / ndp_v_dim(&r->n->attr);
+    return all == r->c->attr.heads && kv == r->c->attr.kv_heads
+               ? NDP_OK
+               : ndp_refuse(r, "it has %d heads and %d kv heads, its operands %lld and %lld", r->c->attr.heads,
+                            r->c->attr.kv_heads, (long long)all, (long long)kv);
 }
 
 /* ---- rows for heads ---- */

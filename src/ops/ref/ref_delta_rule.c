@@ -6,7 +6,7 @@
 
 /* delta_decay ---------------------------------------------------------------------------------------------------- */
 
-/* a + dt; operand `a` and the two rows behind it. */
+/* a + dt; operand `a`, then the two rows. */
 static double shifted(const ndp_op_call *c, int a, int64_t t, int64_t h) {
     return ndp_ref_in(c, a, t, h) + ndp_ref_in(c, a + 2, 0, h);
 }
