@@ -25,8 +25,9 @@ static inline ndp_dtype type_of(const kernel_case *k, int i, ndp_dtype t) {
 static inline bool adds_to(const kernel_case *k, int output) {
     const ndp_op *op = k->op;
     bool head = op == &ndp_op_xent || op == &ndp_op_xent_grad;
-    return k->attr.accumulate && (ndp_op_kinds[op->id] == NDP_KIND_COLUMNS || op == &ndp_op_linear_dw ||
-                                  op == &ndp_op_linear_stack_dw || op == &ndp_op_choice_loads || (head && output == 2));
+    return k->attr.accumulate &&
+           (ndp_op_kinds[op->id] == NDP_KIND_COLUMNS || op == &ndp_op_linear_dw || op == &ndp_op_linear_stack_dw ||
+            op == &ndp_op_conv_silu_dw || op == &ndp_op_choice_loads || (head && output == 2));
 }
 
 /* Where a kernel adds, both devices start from the same numbers, exact in bf16; so do logits, which may be left as they

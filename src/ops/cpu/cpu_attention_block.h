@@ -5,43 +5,11 @@
 #define NDP_OPS_CPU_CPU_ATTENTION_BLOCK_H
 
 #include "ops/cpu/cpu_attention_task.h"
+#include "ops/cpu/cpu_block_rows.h"
 
 #include <sched.h>
 
 enum { ROWS = NDP_ATT_ROWS, KEYS = NDP_ATT_KEYS };
-
-/* --- rows in memory --- */
-
-INLINE void load_row(const ndp_view *v, int64_t row, int64_t col, float *out, int n, int n_pad) {
-    int64_t at = row * v->ld + col;
-    int i = 0;
-    if (v->dtype == NDP_F32)
-        for (; i + LANES <= n; i += LANES)
-            vec_store(out + i, vec_load((const float *)v->data + at + i));
-    else if (v->dtype == NDP_BF16)
-        for (; i + LANES <= n; i += LANES)
-            vec_store(out + i, vec_load_bf16((const uint16_t *)v->data + at + i));
-    for (; i < n; i++)
-        out[i] = (float)ndp_view_get(v, row, col + i);
-    for (; i < n_pad; i++)
-        out[i] = 0;
-}
-
-/* The row times `by`. */
-INLINE void store_row(const ndp_view *v, int64_t row, int64_t col, const float *x, float by, int n) {
-    int64_t at = row * v->ld + col;
-    int i = 0;
-    if (v->dtype == NDP_F32)
-        for (; i + LANES <= n; i += LANES)
-            vec_store((float *)v->data + at + i, vec_load(x + i) * by);
-    else if (v->dtype == NDP_BF16)
-        for (; i + LANES <= n; i += LANES)
-            vec_store_bf16((uint16_t *)v->data + at + i, vec_load(x + i) * by);
-    for (; i < n; i++)
-        ndp_view_set(v, row, col + i, (double)(by * x[i]));
-}
-
-static void zero(float *x, int64_t n) { memset(x, 0, (size_t)n * sizeof(float)); }
 
 /* --- row blocks --- */
 
@@ -54,13 +22,6 @@ typedef struct row_block {
     float shift[ROWS]; /* subtracted from the scores: forward the running maximum, backward lse; in units of log 2 */
     float sum[ROWS];   /* forward: the running sum; backward: delta */
 } row_block;
-
-/* The next n floats of the work memory; buffers stay 64-byte aligned as long as all are multiples of 16. */
-static float *take(void **work, int64_t n) {
-    float *p = *work;
-    *work = p + n;
-    return p;
-}
 
 static int task_blocks(const ndp_att *a, int64_t task) {
     int64_t left = a->rows - ndp_att_task_first(a, task);

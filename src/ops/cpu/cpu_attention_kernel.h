@@ -8,72 +8,7 @@
 
 #include "ops/cpu/cpu_attention_block.h"
 #include "ops/cpu/cpu_attention_cap.h"
-
-/* --- products --- */
-
-typedef struct factor {
-    const float *data;
-    int64_t row, col; /* strides */
-} factor;
-
-/* C [rows x vecs] (+)= A [rows x depth] B [depth x vecs]; rows and vecs are constants where it is inlined. */
-INLINE void tile_product(const int rows, const int vecs, int64_t depth, factor a, const float *b, int64_t ldb, float *c,
-                         int64_t ldc, bool add) {
-    vf acc[8][TILE_VECS];
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-        for (int j = 0; j < vecs; j++)
-            acc[i][j] = add ? vec_load(c + i * ldc + j * LANES) : vec_set(0);
-    for (int64_t k = 0; k < depth; k++) {
-        vf x[TILE_VECS];
-#pragma GCC unroll 4
-        for (int j = 0; j < vecs; j++)
-            x[j] = vec_load(b + k * ldb + j * LANES);
-#pragma GCC unroll 8
-        for (int i = 0; i < rows; i++) {
-            vf y = vec_set(a.data[i * a.row + k * a.col]);
-#pragma GCC unroll 4
-            for (int j = 0; j < vecs; j++)
-                acc[i][j] += y * x[j];
-        }
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-        for (int j = 0; j < vecs; j++)
-            vec_store(c + i * ldc + j * LANES, acc[i][j]);
-}
-
-#define COLUMN_OF_TILES(n)                                                                                             \
-    for (int64_t i = 0; i < rows; i += TILE_ROWS(n)) {                                                                 \
-        factor from = {a.data + i * a.row, a.row, a.col};                                                              \
-        tile_product(TILE_ROWS(n), n, depth, from, b, ldb, c + i * ldc, ldc, add);                                     \
-    }
-
-/* C [rows x vecs LANES] (+)= A [rows x depth] B [depth x vecs LANES]. Rows are rounded up to the tile: C has room for
- * NDP_ATT_TILE more and A something to read. */
-static void block_product(int64_t rows, int64_t vecs, int64_t depth, factor a, const float *b, int64_t ldb, float *c,
-                          int64_t ldc, bool add) {
-    for (int64_t left = vecs, n; left > 0; left -= n, b += n * LANES, c += n * LANES) {
-        int64_t columns = (left + TILE_VECS - 1) / TILE_VECS;
-        n = (left + columns - 1) / columns;
-        switch (n) {
-        case 1:
-            COLUMN_OF_TILES(1) break;
-        case 2:
-            COLUMN_OF_TILES(2) break;
-#if TILE_VECS > 2
-        case 3:
-            COLUMN_OF_TILES(3) break;
-        case 4:
-            COLUMN_OF_TILES(4) break;
-#endif
-        default:
-            __builtin_unreachable();
-        }
-    }
-}
+#include "ops/cpu/cpu_block_product.h"
 
 /* --- packing --- */
 
@@ -83,21 +18,6 @@ static void load_keys(const ndp_att *a, const ndp_view *v, ndp_att_cols of, int 
     for (int64_t i = 0; i < n; i++)
         load_row(v, first + i, (int64_t)kv * of.n, out + i * a->dim_pad, of.n, of.pad);
     zero(out + n * a->dim_pad, (KEYS + NDP_ATT_TILE - n) * a->dim_pad);
-}
-
-/* [ROWS][D] -> [D][ROWS] times `by`, for as many rows as fill `vecs` vectors. */
-static void transpose(const float *x, int64_t ld, int64_t vecs, int64_t d, float by, float *out) {
-    for (int64_t i = 0; i < vecs * LANES; i += LANES)
-        for (int64_t j = 0; j < d; j += LANES) {
-            vf r[LANES];
-#pragma GCC unroll 16
-            for (int k = 0; k < LANES; k++)
-                r[k] = vec_load(x + (i + k) * ld + j) * by;
-            vec_transpose(r);
-#pragma GCC unroll 16
-            for (int k = 0; k < LANES; k++)
-                vec_store(out + (j + k) * ROWS + i, r[k]);
-        }
 }
 
 /* --- row blocks --- */
@@ -167,7 +87,7 @@ static void online_softmax(const ndp_att *a, float_block *b, int64_t keys, float
 
 static void forward_begin(const ndp_att *a, float_block *b, float *q) {
     load_block(a, &b->rows, &a->q, a->of_q, q);
-    transpose(q, a->dim_pad, b->rows.vecs, a->of_q.pad, score_unit(a), b->q_t);
+    transpose(q, a->dim_pad, b->rows.vecs * LANES, a->of_q.pad, score_unit(a), b->q_t, ROWS);
     zero(b->o, ndp_att_row_floats(a));
     forward_stats_begin(a, &b->rows);
 }
@@ -214,8 +134,8 @@ static void forward(const ndp_att *a, int kv, int64_t task, void *work) {
 static void backward_begin(const ndp_att *a, float_block *b, float *work) {
     load_block(a, &b->rows, &a->q, a->of_q, b->q);
     load_block(a, &b->rows, &a->d_o, a->of_v, b->d_o);
-    transpose(b->q, a->dim_pad, b->rows.vecs, a->of_q.pad, score_unit(a), b->q_t);
-    transpose(b->d_o, a->dim_pad, b->rows.vecs, a->of_v.pad, 1, b->d_o_t);
+    transpose(b->q, a->dim_pad, b->rows.vecs * LANES, a->of_q.pad, score_unit(a), b->q_t, ROWS);
+    transpose(b->d_o, a->dim_pad, b->rows.vecs * LANES, a->of_v.pad, 1, b->d_o_t, ROWS);
     zero(b->dq, ndp_att_row_floats(a));
     backward_stats_begin(a, &b->rows, work);
 }

@@ -29,9 +29,6 @@ static int64_t rows_of(const ndp_op_call *c) {
 
 NDP_OP_LIST(ROWS, COLUMNS, PIECES, NDP_OP_NONE, NDP_OP_NONE, NDP_OP_NONE, NDP_OP_NONE)
 
-const ndp_kernel ndp_cpu_delta_rule = {.run = ndp_ref_run_delta_rule, .scratch = ndp_ref_delta_rule_scratch};
-const ndp_kernel ndp_cpu_delta_rule_bwd = {.run = ndp_ref_run_delta_rule_bwd,
-                                           .scratch = ndp_ref_delta_rule_bwd_scratch};
 const ndp_kernel ndp_cpu_kv_append = {.run = ndp_ref_run_kv_append};
 const ndp_kernel ndp_cpu_reduce_sum = {.run = ndp_ref_run_reduce_sum};
 const ndp_kernel ndp_cpu_route_order = {.run = ndp_ref_run_route_order};

@@ -112,12 +112,12 @@ static void row_in(const delta_problem *p, delta_row *r, double *room) {
     r->q = room, r->k = room + p->d, r->d = room + 2 * p->d;
 }
 
-size_t ndp_ref_delta_rule_scratch(const ndp_op_call *c) {
+static size_t delta_rule_scratch(const ndp_op_call *c) {
     delta_problem p = problem_of(c, 0);
     return (size_t)(p.d * p.e + row_size(&p)) * sizeof(double);
 }
 
-ndp_status ndp_ref_run_delta_rule(const ndp_op_call *c) {
+static ndp_status run_delta_rule(const ndp_op_call *c) {
     delta_problem p = problem_of(c, 0);
     double *s = c->scratch;
     delta_row r;
@@ -135,7 +135,7 @@ ndp_status ndp_ref_run_delta_rule(const ndp_op_call *c) {
     return NDP_OK;
 }
 
-const ndp_kernel ndp_ref_delta_rule = {.run = ndp_ref_run_delta_rule, .scratch = ndp_ref_delta_rule_scratch};
+const ndp_kernel ndp_ref_delta_rule = {.run = run_delta_rule, .scratch = delta_rule_scratch};
 
 /* delta_rule_bwd ------------------------------------------------------------------------------------------------- */
 
@@ -152,7 +152,7 @@ typedef struct delta_bwd {
 
 static int64_t blocks_of(const delta_problem *p) { return (p->rows + KEPT - 1) / KEPT; }
 
-size_t ndp_ref_delta_rule_bwd_scratch(const ndp_op_call *c) {
+static size_t delta_rule_bwd_scratch(const ndp_op_call *c) {
     delta_problem p = problem_of(c, 1);
     int64_t states = blocks_of(&p) + KEPT + 1;
     return (size_t)(2 * p.rows * p.d + states * p.d * p.e + p.e + KEPT * row_size(&p)) * sizeof(double);
@@ -240,7 +240,7 @@ static void unit_backward(const delta_bwd *w, const ndp_view *x, const double *d
         ndp_view_set(dx, t, col + i, by * scale * (d_unit[i] - ndp_view_get(x, t, col + i) * along * scale * scale));
 }
 
-ndp_status ndp_ref_run_delta_rule_bwd(const ndp_op_call *c) {
+static ndp_status run_delta_rule_bwd(const ndp_op_call *c) {
     delta_bwd w = {.p = problem_of(c, 1), .c = c, .dq = c->scratch};
     const delta_problem *p = &w.p;
     int64_t rows = p->rows * p->d, size = p->d * p->e;
@@ -258,5 +258,4 @@ ndp_status ndp_ref_run_delta_rule_bwd(const ndp_op_call *c) {
     return NDP_OK;
 }
 
-const ndp_kernel ndp_ref_delta_rule_bwd = {.run = ndp_ref_run_delta_rule_bwd,
-                                           .scratch = ndp_ref_delta_rule_bwd_scratch};
+const ndp_kernel ndp_ref_delta_rule_bwd = {.run = run_delta_rule_bwd, .scratch = delta_rule_bwd_scratch};

@@ -30,10 +30,6 @@ static inline double ndp_ref_norm_weight(const ndp_op_call *c, const ndp_view *w
 
 /* Kernels that need nothing faster: `cpu` runs them too. */
 ndp_status ndp_ref_run_kv_append(const ndp_op_call *c);
-ndp_status ndp_ref_run_delta_rule(const ndp_op_call *c);
-size_t ndp_ref_delta_rule_scratch(const ndp_op_call *c);
-ndp_status ndp_ref_run_delta_rule_bwd(const ndp_op_call *c);
-size_t ndp_ref_delta_rule_bwd_scratch(const ndp_op_call *c);
 ndp_status ndp_ref_run_reduce_sum(const ndp_op_call *c);
 ndp_status ndp_ref_run_count_valid(const ndp_op_call *c);
 ndp_status ndp_ref_run_route_order(const ndp_op_call *c);
