@@ -39,6 +39,10 @@ static bool breaks_rule(const ndp_layout *l, const ndp_layout_facts *facts, char
     else if (facts && facts->heads % tp_sp != 0)
         snprintf(why, TEXT, "%d attention head%s not divisible by tp %d x sp %d = %lld", facts->heads,
                  facts->heads == 1 ? " is" : "s are", l->size[NDP_TP], l->size[NDP_SP], (long long)tp_sp);
+    else if (facts && facts->state_heads % tp_sp != 0)
+        snprintf(why, TEXT, "%d key head%s of layers with a state not divisible by tp %d x sp %d = %lld",
+                 facts->state_heads, facts->state_heads == 1 ? " is" : "s are", l->size[NDP_TP], l->size[NDP_SP],
+                 (long long)tp_sp);
     else if (facts && facts->heads > 0 && kv_breaks(l, facts, why))
         return true;
     else if (facts && l->size[NDP_PP] > facts->layers)

@@ -106,17 +106,17 @@ static int value_norm(ndp_unit_builder *b, int x, int64_t d) {
     return outs[0];
 }
 
-/* q, k and v, columns of qkv, as attention sees them. */
-static void heads_of(ndp_unit_builder *b, int qkv, int out[3]) {
+/* q, k and v, columns of qkv, as attention sees them; `between`: columns behind those of q. */
+static void heads_of(ndp_unit_builder *b, int qkv, int64_t between, int out[3]) {
     const ndp_facts *f = b->f;
     const ndp_head_sizes h = ndp_kind_heads(f, &b->layer);
-    int64_t d = h.dim, nq = f->heads * d, nkv = h.kv * d;
+    int64_t d = h.dim, nq = f->heads * d, nkv = h.kv * d, k = nq + between;
     bool norms = f->qk_norm != NDP_QK_NORM_NONE;
     if (!norms && !f->query_rope)
         qkv = rope(b, qkv, f->heads, h.kv);
     out[0] = ndp_graph_columns(b->g, qkv, 0, nq);
-    out[1] = ndp_graph_columns(b->g, qkv, nq, nkv);
-    out[2] = h.v_is_k ? out[1] : ndp_graph_columns(b->g, qkv, nq + nkv, nkv);
+    out[1] = ndp_graph_columns(b->g, qkv, k, nkv);
+    out[2] = h.v_is_k ? out[1] : ndp_graph_columns(b->g, qkv, k + nkv, nkv);
     if (f->v_norm)
         out[2] = value_norm(b, out[2], d);
     if (norms) {
@@ -130,7 +130,7 @@ static void heads_of(ndp_unit_builder *b, int qkv, int out[3]) {
 
 enum { KEYS, VALUES }; /* rows of what attention keeps */
 
-/* What q, k and v give, through the product with o. */
+/* What attention makes of q, k and v. */
 static int attend(ndp_unit_builder *b, const int qkv[3]) {
     const ndp_facts *f = b->f;
     const ndp_head_sizes h = ndp_kind_heads(f, &b->layer);
@@ -151,13 +151,28 @@ static int attend(ndp_unit_builder *b, const int qkv[3]) {
                         .scale = f->attention_scale,
                         .cap = f->attention_cap};
     ndp_graph_op(b->g, &ndp_op_attention, &attr, "attention", ins, ins[6] == NDP_NONE ? 6 : 7, outs, 2);
-    return ndp_unit_linear(b, "o", outs[0], NDP_P_O, 1, NDP_B_O);
+    return outs[0];
 }
+
+static int product_with_o(ndp_unit_builder *b, int o) { return ndp_unit_linear(b, "o", o, NDP_P_O, 1, NDP_B_O); }
 
 static int attention(ndp_unit_builder *b, int x) {
     int qkv[3], products = ndp_kind_heads(b->f, &b->layer).v_is_k ? 2 : 3;
-    heads_of(b, ndp_unit_linear(b, "qkv", x, NDP_P_Q, products, NDP_B_Q), qkv);
-    return attend(b, qkv);
+    heads_of(b, ndp_unit_linear(b, "qkv", x, NDP_P_Q, products, NDP_B_Q), 0, qkv);
+    return product_with_o(b, attend(b, qkv));
+}
+
+int ndp_unit_gate(ndp_unit_builder *b, int x, int gate, bool sigmoid) {
+    return ndp_graph_op1(b->g, &ndp_op_gate_by, &(ndp_op_attr){.sigmoid = sigmoid}, "gated", (int[]){x, gate}, 2);
+}
+
+/* Each column of the result is multiplied by the sigmoid of one of the product. */
+static int gated_attention(ndp_unit_builder *b, int x) {
+    int qkv[3], product = ndp_unit_linear(b, "qkv", x, NDP_P_GATED_Q, 4, NDP_B_GATED_Q);
+    int64_t queries = (int64_t)b->f->heads * b->f->head_dim;
+    heads_of(b, product, queries, qkv);
+    int gate = ndp_graph_columns(b->g, product, queries, queries);
+    return product_with_o(b, ndp_unit_gate(b, attend(b, qkv), gate, true));
 }
 
 static int64_t key_columns(const ndp_facts *f) { return (int64_t)f->kv_heads * f->head_dim; }
@@ -175,6 +190,9 @@ const ndp_mixer ndp_mixer_full = {NDP_PART_ATTENTION,
                                   attention,
                                   true,
                                   {[KEYS] = {"k_cache_full", full_columns}, [VALUES] = {"v_cache_full", full_columns}}};
+
+const ndp_mixer ndp_mixer_gated = {
+    NDP_PART_GATED, gated_attention, false, {[KEYS] = {"k_cache", key_columns}, [VALUES] = {"v_cache", value_columns}}};
 
 ndp_head_sizes ndp_kind_heads(const ndp_facts *f, const ndp_layer_kind *k) {
     return k->mixer->full ? f->full : (ndp_head_sizes){f->head_dim, f->kv_heads, false};
@@ -212,7 +230,7 @@ static int latent_attention(ndp_unit_builder *b, int x) {
         kv[2] = {NDP_NONE, NDP_NONE};
     ndp_graph_op(b->g, &ndp_op_latent_keys, &attr, "keys", ins, 2, kv, 2);
     int q = rope(b, latent_queries(b, x), f->heads, 0), k = rope(b, kv[0], 0, f->heads);
-    return attend(b, (int[]){q, k, kv[1]});
+    return product_with_o(b, attend(b, (int[]){q, k, kv[1]}));
 }
 
 const ndp_mixer ndp_mixer_latent = {NDP_PART_LATENT,

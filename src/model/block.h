@@ -30,7 +30,7 @@ struct ndp_mlp {
     bool gated; /* a product of its own decides how much of each column passes */
     int (*write)(ndp_unit_builder *b, int x);
 };
-extern const ndp_mixer ndp_mixer_attention, ndp_mixer_full, ndp_mixer_latent;
+extern const ndp_mixer ndp_mixer_attention, ndp_mixer_full, ndp_mixer_gated, ndp_mixer_latent, ndp_mixer_delta;
 extern const ndp_mlp ndp_mlp_gated, ndp_mlp_plain, ndp_mlp_experts;
 
 /* Sizes of the heads of a kind of layer. */
@@ -50,6 +50,8 @@ int ndp_unit_linear(ndp_unit_builder *b, const char *name, int x, ndp_param plac
 /* x times a factor, in place; x itself where that is 1. */
 int ndp_unit_scale(ndp_unit_builder *b, const char *name, int x, double factor);
 int ndp_unit_add(ndp_unit_builder *b, const char *name, int x, int y);
+/* x times the sigmoid of `gate`, or its SiLU. */
+int ndp_unit_gate(ndp_unit_builder *b, int x, int gate, bool sigmoid);
 /* A gated MLP: gate and up from place `gate` on, with the biases from `gate_bias` on, and down. Biases as above. */
 int ndp_unit_gated_mlp(ndp_unit_builder *b, int x, ndp_param gate, ndp_param gate_bias, ndp_param down,
                        ndp_param down_bias);

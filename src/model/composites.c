@@ -29,6 +29,8 @@ static const ndp_composite composites[] = {
     {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", LANGUAGE_MODEL, .text = "qwen2_5_vl_text", .fixed = true,
      .flat = true, .ties_as_text = true},
     {"qwen3_vl", "Qwen3VLForConditionalGeneration", LANGUAGE_MODEL, .text = "qwen3_vl_text", .fixed = true},
+    {"qwen3_5", "Qwen3_5ForConditionalGeneration", LANGUAGE_MODEL, .text = "qwen3_5_text", .fixed = true},
+    {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", LANGUAGE_MODEL, .text = "qwen3_5_moe_text", .fixed = true},
 };
 
 /* A published text_config leaves out what its class has: these sizes, by model_type. */
@@ -50,6 +52,7 @@ static const struct {
     {"qwen2_vl_text", SIZES(152064, 8192, 29568, 80, 64, 8, 32768)},
     {"qwen2_5_vl_text", SIZES(152064, 8192, 29568, 80, 64, 8, 32768)},
     {"qwen3_vl_text", SIZES(151936, 4096, 22016, 32, 32, 32, 128000)},
+    {"qwen3_5_text", SIZES(248320, 4096, 12288, 32, 16, 4, 32768)},
 };
 
 static const char text_config[] = "text_config";

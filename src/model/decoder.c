@@ -229,12 +229,14 @@ static ndp_status read_facts(struct json_object *config, const char *what, void 
 }
 
 ndp_layout_facts ndp_facts_layout(const ndp_facts *f) {
-    ndp_layout_facts out = {f->heads, INT_MAX, f->layers, f->experts, 0};
+    ndp_layout_facts out = {.heads = f->heads, .kv_heads = INT_MAX, .layers = f->layers, .experts = f->experts};
     int most = 0;
     for (int k = 0; k < f->n_kinds; k++) {
         int kv = ndp_kind_heads(f, &f->kinds[k]).kv;
         out.kv_heads = kv < out.kv_heads ? kv : out.kv_heads, most = kv > most ? kv : most;
     }
+    for (int k = 0; k < f->n_kinds; k++)
+        out.state_heads = f->kinds[k].mixer == &ndp_mixer_delta ? f->delta.key_heads : out.state_heads;
     out.most_kv_heads = most > out.kv_heads ? most : 0;
     return out;
 }
@@ -245,10 +247,12 @@ static void describe(const void *facts, ndp_model_spec *out) {
     int64_t pairs =
         f->names->expert_pairs ? 2 * (int64_t)f->expert_ffn * f->experts : 0; /* all experts are one tensor */
     int64_t widest = f->vocab > 2 * ffn ? f->vocab : 2 * ffn; /* gate and up may be one tensor, and q, k and v */
-    int64_t qkv = 0;
+    const ndp_delta_sizes *d = &f->delta;
+    int64_t qkv = 2 * ((int64_t)d->key_heads * d->key_dim + (int64_t)d->heads * d->value_dim);
     for (int k = 0; k < f->n_kinds; k++) {
         ndp_head_sizes h = ndp_kind_heads(f, &f->kinds[k]);
-        int64_t columns = (f->heads + 2 * (int64_t)h.kv) * h.dim;
+        int gates = f->kinds[k].mixer == &ndp_mixer_gated ? f->heads : 0;
+        int64_t columns = (f->heads + gates + 2 * (int64_t)h.kv) * h.dim;
         qkv = columns > qkv ? columns : qkv;
     }
     widest = widest > qkv ? widest : qkv;

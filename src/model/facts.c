@@ -130,8 +130,6 @@ static const struct {
     {"minimax_m2", "a sigmoid router that adds a bias to its scores"},
     {"nemotron_h", "Mamba layers and a sigmoid router over groups of experts"},
     {"phimoe", "a router of SparseMixer"},
-    {"qwen3_5_moe_text", "layers of linear attention (gated delta net)"},
-    {"qwen3_next", "layers of linear attention (gated delta net)"},
 };
 
 static const char *what_else(const char *type) {

@@ -56,6 +56,11 @@ typedef struct ndp_head_sizes {
     bool v_is_k; /* values are what keys are before their norm and RoPE: they have no product of their own */
 } ndp_head_sizes;
 
+/* The gated delta rule: key heads, each of so many heads of values; columns of one; taps of the convolution before. */
+typedef struct ndp_delta_sizes {
+    int key_heads, heads, key_dim, value_dim, taps;
+} ndp_delta_sizes;
+
 /* What tells the layers of one model apart. */
 typedef struct ndp_layer_kind {
     int window; /* a query sees this many latest keys, itself included; 0: all */
@@ -88,6 +93,7 @@ typedef struct ndp_facts {
     bool router_bias;                 /* their logits have one */
     ndp_head_sizes full;              /* of layers that see all keys, where they have other sizes (ndp_mixer_full) */
     bool v_norm;                      /* values are normed head by head, without weights */
+    ndp_delta_sizes delta;            /* of layers with ndp_mixer_delta; heads 0: there are none */
     int q_rank, kv_rank;              /* of latent attention: columns that queries, and keys, come from. 0: none */
     int nope_dim, v_dim; /* of a head: its first columns, which know no positions; columns of values, 0: head_dim */
     bool neighbours;     /* RoPE turns neighbouring columns together */

@@ -112,6 +112,12 @@ static const fact_row full_facts[] = {
     SHAPE(full.v_is_k, "attention_k_eq_v", FACT_BOOL),      FACT(v_norm, "norm_of_values", FACT_BOOL),
     FACT(ropes[0].turning, "rope_turning_pairs", FACT_INT),
 };
+/* Of those with layers of the gated delta rule: layer_ropes says which these are. */
+static const fact_row delta_facts[] = {
+    SHAPE(delta.key_heads, "linear_num_key_heads", FACT_INT), SHAPE(delta.heads, "linear_num_value_heads", FACT_INT),
+    SHAPE(delta.key_dim, "linear_key_head_dim", FACT_INT),    SHAPE(delta.value_dim, "linear_value_head_dim", FACT_INT),
+    SHAPE(delta.taps, "linear_conv_kernel_dim", FACT_INT),
+};
 static const fact_row rope_facts[] = {
     {"rope_type", offsetof(ndp_rope, scaling), FACT_WORD, false, scaling_words},
     ROPE(dim, "rope_dim", FACT_INT),
@@ -125,7 +131,7 @@ static const fact_row rope_facts[] = {
     ROPE(truncate, "rope_truncate", FACT_BOOL),
     ROPE(original_positions, "rope_original_max_position_embeddings", FACT_INT64),
 };
-_Static_assert(sizeof(ndp_facts) == 8864 && sizeof(ndp_rope) == 2144 && sizeof(ndp_layer_kind) == 24,
+_Static_assert(sizeof(ndp_facts) == 8888 && sizeof(ndp_rope) == 2144 && sizeof(ndp_layer_kind) == 24,
                "the facts of a model have changed: if a new one determines the loss curve, it needs a row above");
 
 static void write_fact(const fact_row *f, const void *of, ndp_str *out) {
@@ -210,39 +216,27 @@ static void give(const char *key, bool shape, ndp_str *text, ndp_fact_visitor *v
 
 void ndp_decoder_list(const ndp_facts *f, ndp_fact_visitor *visit, void *user) {
     ndp_str text = {0};
-    for (int i = 0; i < NDP_COUNT(facts); i++) {
-        bool positions = facts[i].offset == offsetof(ndp_facts, max_positions) && f->n_ropes == 0;
-        write_fact(&facts[i], f, &text);
-        give(facts[i].key, facts[i].shape || positions, &text, visit, user);
-    }
-    for (int i = 0; strcmp(f->family, "granite") == 0 && i < NDP_COUNT(scale_facts); i++) {
-        write_fact(&scale_facts[i], f, &text);
-        give(scale_facts[i].key, scale_facts[i].shape, &text, visit, user);
-    }
-    for (int i = 0; f->experts > 0 && i < NDP_COUNT(mixture_facts) - (f->shared_ffn == 0); i++) {
-        write_fact(&mixture_facts[i], f, &text);
-        give(mixture_facts[i].key, mixture_facts[i].shape, &text, visit, user);
-    }
-    for (int i = 0; (f->sigmoid || f->kv_rank > 0) && i < NDP_COUNT(score_facts); i++) {
-        write_fact(&score_facts[i], f, &text);
-        give(score_facts[i].key, score_facts[i].shape, &text, visit, user);
-    }
-    for (int i = 0; f->kv_rank > 0 && i < NDP_COUNT(latent_facts); i++) {
-        write_fact(&latent_facts[i], f, &text);
-        give(latent_facts[i].key, latent_facts[i].shape, &text, visit, user);
-    }
-    for (int i = 0; f->activation == NDP_SILU_CLIPPED && i < NDP_COUNT(clipped_facts); i++) {
-        write_fact(&clipped_facts[i], f, &text);
-        give(clipped_facts[i].key, clipped_facts[i].shape, &text, visit, user);
-    }
-    for (int i = 0; f->full.dim > 0 && i < NDP_COUNT(full_facts); i++) {
-        write_fact(&full_facts[i], f, &text);
-        give(full_facts[i].key, full_facts[i].shape, &text, visit, user);
-    }
-    if (f->query_rope) {
-        write_fact(&growth_fact, f, &text);
-        give(growth_fact.key, growth_fact.shape, &text, visit, user);
-    }
+    const struct {
+        const fact_row *rows;
+        int n; /* 0: it has none of these */
+    } lists[] = {
+        {facts, NDP_COUNT(facts)},
+        {scale_facts, strcmp(f->family, "granite") == 0 ? NDP_COUNT(scale_facts) : 0},
+        {mixture_facts, f->experts > 0 ? NDP_COUNT(mixture_facts) - (f->shared_ffn == 0) : 0},
+        {score_facts, f->sigmoid || f->kv_rank > 0 ? NDP_COUNT(score_facts) : 0},
+        {latent_facts, f->kv_rank > 0 ? NDP_COUNT(latent_facts) : 0},
+        {clipped_facts, f->activation == NDP_SILU_CLIPPED ? NDP_COUNT(clipped_facts) : 0},
+        {full_facts, f->full.dim > 0 ? NDP_COUNT(full_facts) : 0},
+        {&growth_fact, f->query_rope ? 1 : 0},
+        {delta_facts, f->delta.heads > 0 ? NDP_COUNT(delta_facts) : 0},
+    };
+    for (int k = 0; k < NDP_COUNT(lists); k++)
+        for (int i = 0; i < lists[k].n; i++) {
+            const fact_row *row = &lists[k].rows[i];
+            bool positions = row->offset == offsetof(ndp_facts, max_positions) && f->n_ropes == 0;
+            write_fact(row, f, &text);
+            give(row->key, row->shape || positions, &text, visit, user);
+        }
     for (int i = 0; i < NDP_COUNT(rope_facts); i++) {
         for (int r = 0; r < f->n_ropes; r++) {
             ndp_str_add(&text, r ? " " : "");

@@ -3,6 +3,7 @@
 
 #include "model/block.h"
 #include "model/read.h"
+#include "model/tables.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,9 @@ static const ndp_names starcoder2_names = {BLOCKS_OF_LLAMA, SEPARATE_QKV, NORMS_
 #define EXPERTS                                                                                                        \
     .router = "mlp.gate", .expert_gate_up = "mlp.experts.%d.{gate_proj,up_proj}",                                      \
     .expert_down = "mlp.experts.%d.down_proj"
+#define SHARED_EXPERT                                                                                                  \
+    .shared_gate = "mlp.shared_expert.gate_proj", .shared_up = "mlp.shared_expert.up_proj",                            \
+    .shared_down = "mlp.shared_expert.down_proj", .shared_pass = "mlp.shared_expert_gate"
 static const ndp_names mixtral_names = {BLOCKS_OF_LLAMA,
                                         SEPARATE_QKV,
                                         NORMS_BEFORE,
@@ -48,15 +52,8 @@ static const ndp_names mixtral_names = {BLOCKS_OF_LLAMA,
                                         .expert_gate_up = "block_sparse_moe.experts.%d.{w1,w3}",
                                         .expert_down = "block_sparse_moe.experts.%d.w2"};
 static const ndp_names qwen3_moe_names = {BLOCKS_OF_LLAMA, SEPARATE_QKV, NORMS_BEFORE, GATED_MLP, NORMS_OF_QK, EXPERTS};
-static const ndp_names qwen2_moe_names = {BLOCKS_OF_LLAMA,
-                                          SEPARATE_QKV,
-                                          NORMS_BEFORE,
-                                          GATED_MLP,
-                                          EXPERTS,
-                                          .shared_gate = "mlp.shared_expert.gate_proj",
-                                          .shared_up = "mlp.shared_expert.up_proj",
-                                          .shared_down = "mlp.shared_expert.down_proj",
-                                          .shared_pass = "mlp.shared_expert_gate"};
+static const ndp_names qwen2_moe_names = {BLOCKS_OF_LLAMA, SEPARATE_QKV, NORMS_BEFORE,
+                                          GATED_MLP,       EXPERTS,      SHARED_EXPERT};
 static const ndp_names glm4_moe_names = {BLOCKS_OF_LLAMA,
                                          SEPARATE_QKV,
                                          NORMS_BEFORE,
@@ -84,6 +81,24 @@ static const ndp_names gpt_oss_names = {BLOCKS_OF_LLAMA,
                                         .expert_pairs_bias = "mlp.experts.gate_up_proj_bias",
                                         .expert_down = "mlp.experts.down_proj",
                                         .expert_down_bias = "mlp.experts.down_proj_bias"};
+#define STATE_NAMES                                                                                                    \
+    BLOCKS_OF_LLAMA, SEPARATE_QKV, NORMS_BEFORE, NORMS_OF_QK,                                                          \
+        .taps = "linear_attn.conv1d", .decay = "linear_attn.A_log", .decay_step = "linear_attn.dt_bias",               \
+        .delta_norm = "linear_attn.norm", .delta_o = "linear_attn.out_proj"
+#define STATE_PRODUCTS                                                                                                 \
+    .delta_qkv = "linear_attn.in_proj_qkv", .delta_z = "linear_attn.in_proj_z", .delta_b = "linear_attn.in_proj_b",    \
+    .delta_a = "linear_attn.in_proj_a", .in_turn = NDP_PART_GATED
+static const ndp_names qwen3_5_names = {STATE_NAMES, STATE_PRODUCTS, GATED_MLP};
+static const ndp_names qwen3_5_moe_names = {STATE_NAMES, STATE_PRODUCTS, EXPERTS, SHARED_EXPERT};
+static const ndp_names qwen3_next_names = {STATE_NAMES,
+                                           GATED_MLP,
+                                           EXPERTS,
+                                           SHARED_EXPERT,
+                                           .delta_qkv = "linear_attn.in_proj_qkvz",
+                                           .delta_z = "linear_attn.in_proj_qkvz",
+                                           .delta_b = "linear_attn.in_proj_ba",
+                                           .delta_a = "linear_attn.in_proj_ba",
+                                           .in_turn = (unsigned)NDP_PART_GATED | NDP_PART_DELTA};
 static const ndp_names olmoe_names = {BLOCKS_OF_LLAMA, SEPARATE_QKV, NORMS_BEFORE, NORMS_OF_QK, EXPERTS};
 static const ndp_names gpt2_names = {.base = "transformer.",
                                      .tokens = "transformer.wte",
@@ -112,7 +127,7 @@ static const ndp_names gpt_neox_names = {
     .q = "attention.query_key_value",
     .k = "attention.query_key_value",
     .v = "attention.query_key_value",
-    .in_turn = true,
+    .in_turn = NDP_PART_ATTENTION,
     .o = "attention.dense",
     .up = "mlp.dense_h_to_4h",
     .down = "mlp.dense_4h_to_h",
@@ -120,9 +135,10 @@ static const ndp_names gpt_neox_names = {
 
 /* ---- keys ---- */
 
-#define KEYS_OF_LLAMA                                                                                                  \
+#define KEYS_OF_LLAMA_BUT_FFN                                                                                          \
     .vocab = "vocab_size", .layers = "num_hidden_layers", .hidden = "hidden_size", .heads = "num_attention_heads",     \
-    .kv_heads = "num_key_value_heads", .ffn = "intermediate_size", .positions = "max_position_embeddings"
+    .kv_heads = "num_key_value_heads", .positions = "max_position_embeddings"
+#define KEYS_OF_LLAMA KEYS_OF_LLAMA_BUT_FFN, .ffn = "intermediate_size"
 #define RMS_KEYS KEYS_OF_LLAMA, .head_dim = "head_dim", .norm_eps = "rms_norm_eps"
 
 static const ndp_keys llama_keys = {RMS_KEYS, .activation = "hidden_act", .qkv_bias = "attention_bias",
@@ -154,6 +170,17 @@ static const ndp_keys qwen2_moe_keys = {RMS_KEYS,
                                         .experts = "num_experts",
                                         .expert_ffn = "moe_intermediate_size",
                                         .shared_ffn = "shared_expert_intermediate_size"};
+static const ndp_keys qwen3_5_moe_keys = {
+    KEYS_OF_LLAMA_BUT_FFN,      .ffn = "moe_intermediate_size", .head_dim = "head_dim",
+    .norm_eps = "rms_norm_eps", .activation = "hidden_act",     .qkv_bias = "attention_bias",
+    .o_bias = "attention_bias", .experts = "num_experts",       .shared_ffn = "shared_expert_intermediate_size"};
+static const ndp_keys qwen3_next_keys = {RMS_KEYS,
+                                         .activation = "hidden_act",
+                                         .qkv_bias = "attention_bias",
+                                         .o_bias = "attention_bias",
+                                         .experts = "num_experts",
+                                         .expert_ffn = "moe_intermediate_size",
+                                         .shared_ffn = "shared_expert_intermediate_size"};
 static const ndp_keys glm4_moe_keys = {RMS_KEYS,
                                        .activation = "hidden_act",
                                        .qkv_bias = "attention_bias",
@@ -299,6 +326,12 @@ static void glm4_moe_lite_init(ndp_facts *f) {
     f->groups = f->open_groups = 1, f->routed_scale = 1.8, f->dense_layers = 1;
 }
 
+static void qwen3_5_init(ndp_facts *f) {
+    f->head_dim = 256;
+    f->delta = (ndp_delta_sizes){.key_heads = 16, .heads = 32, .key_dim = 128, .value_dim = 128, .taps = 4};
+    f->renormalise = true;
+}
+
 static void gpt_oss_init(ndp_facts *f) {
     f->qkv_bias = f->o_bias = f->router_bias = f->renormalise = true;
     f->head_dim = 64;
@@ -346,6 +379,10 @@ static void gpt2_init(ndp_facts *f) {
 #define LATENT                                                                                                         \
     .shape = ndp_shape_latent, .reads = {"n_routed_experts", "num_experts",  "num_local_experts",                      \
                                          "q_lora_rank",      "kv_lora_rank", "quantization_config"}
+#define STATES                                                                                                         \
+    .norm = &ndp_norm_rms_offset, .init = qwen3_5_init, .qk_norm = NDP_QK_NORM_HEAD, .rotary = 0.25, .partial = true,  \
+    .kv_heads_needed = true, .windows = {.listed = true}, .layers = ndp_layers_delta, .more = ndp_more_delta,          \
+    .reads = {"partial_rotary_factor", "num_experts", "num_local_experts"}
 #define MIXTURE .more = ndp_more_experts, .reads = {"num_experts", "num_local_experts"}
 
 static const ndp_family families[] = {
@@ -412,6 +449,10 @@ static const ndp_family families[] = {
     {"gpt_oss", "GptOssForCausalLM", &gpt_oss_names, &gpt_oss_keys, .norm_eps = 1e-5, .init = gpt_oss_init,
      .kv_heads_needed = true, .windows = {.size = 128, .listed = true, .every = 2}, .more = ndp_more_gpt_oss,
      .reads = {"num_experts", "num_local_experts", "quantization_config"}},
+    {"qwen3_5_text", "Qwen3_5ForCausalLM", &qwen3_5_names, &qwen3_vl_keys, STATES, .mrope = NDP_MROPE_TURNS},
+    {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", &qwen3_5_moe_names, &qwen3_5_moe_keys, STATES,
+     .mrope = NDP_MROPE_TURNS},
+    {"qwen3_next", "Qwen3NextForCausalLM", &qwen3_next_names, &qwen3_next_keys, STATES},
     {"gpt2", "GPT2LMHeadModel", &gpt2_names, &gpt2_keys, LAYER_NORM, .init = gpt2_init,
      .dropout = {"attn_pdrop", "resid_pdrop", "embd_pdrop"}},
 };

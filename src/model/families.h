@@ -20,7 +20,9 @@ typedef struct ndp_names {
     const char *shared_pass;                           /* how much of what it makes passes: a row */
     const char *unread[3];                             /* tensors of blocks that hold no parameters */
     bool other_head;                                   /* transformers calls the head's module lm_head, files do not */
-    bool in_turn; /* parts of one tensor take turns, head by head: as many kv heads as heads */
+    /* Of the gated delta rule. */
+    const char *delta_qkv, *delta_z, *delta_b, *delta_a, *taps, *decay, *decay_step, *delta_norm, *delta_o;
+    unsigned in_turn; /* table parts (tables.h) whose fused tensors have their parts in turn, head by head */
 } ndp_names;
 
 /* Keys of config.json; NULL: the family has no such key. */

@@ -24,10 +24,17 @@ void ndp_decoder_random(const ndp_facts *f, uint64_t seed, const ndp_segment *s,
     bool bias = n >= 5 && (strcmp(s->name + n - 5, ".bias") == 0 || strcmp(s->name + n - 5, "_bias") == 0);
     bool scalar = f->names->layer_scalar && ndp_ends_with(s->name, f->names->layer_scalar);
     bool drawn = f->names->sinks && (ndp_ends_with(s->name, f->names->sinks) || ndp_ends_with(s->name, "router.bias"));
+    if (ndp_ends_with(s->name, ".A_log")) { /* logarithms of what is even between 0.01 and 16 */
+        for (int64_t i = 0; i < count; i++)
+            out[i] = (float)log(0.01 + 15.99 * ndp_rng_uniform(seed, ndp_rng_stream(s->name), (uint64_t)(first + i)));
+        return;
+    }
     if (s->ndim == 2 || drawn) {
         ndp_rng_normal(seed, ndp_rng_stream(s->name), (uint64_t)first, count, matrix_std(f, s->name), out);
         return;
     }
+    bool ones =
+        f->delta.heads > 0 && (ndp_ends_with(s->name, ".dt_bias") || is_weight_of(s->name, f->names->delta_norm));
     for (int64_t i = 0; i < count; i++)
-        out[i] = bias || (s->no_grad && !scalar) || f->norm.offset ? 0.0f : 1.0f;
+        out[i] = !ones && (bias || (s->no_grad && !scalar) || f->norm.offset) ? 0.0f : 1.0f;
 }

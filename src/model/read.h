@@ -36,8 +36,10 @@ ndp_status ndp_config_ropes(struct json_object *config, const char *what, const 
 ndp_status ndp_layers_by_windows(struct json_object *config, const char *what, const ndp_window_rule *rule,
                                  ndp_facts *f);
 ndp_status ndp_layers_smollm3(struct json_object *config, const char *what, ndp_facts *f);
+ndp_status ndp_layers_delta(struct json_object *config, const char *what, ndp_facts *f);
 
 /* Keys of one family (ndp_family.more). */
+ndp_status ndp_more_delta(struct json_object *config, const char *what, ndp_facts *f);
 ndp_status ndp_more_experts(struct json_object *config, const char *what, ndp_facts *f);
 ndp_status ndp_more_glm4_moe(struct json_object *config, const char *what, ndp_facts *f);
 ndp_status ndp_shape_latent(struct json_object *config, const char *what, ndp_facts *f);

@@ -1,7 +1,9 @@
 /* What tells the layers of a model apart, and the keys of single families. */
+#include "model/block.h"
 #include "model/read.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Layer number `layer` sees `window` keys and has table `rope`. */
@@ -26,19 +28,23 @@ static ndp_status set_kind(ndp_facts *f, const char *what, int layer, int window
     return NDP_OK;
 }
 
-/* What layer_types says of a layer; *windowed is the family's rule where it says nothing. */
+/* What layer_types says of a layer: full_attention or `other`; *is_other is the family's rule where it says nothing. */
 static ndp_status layer_type(struct json_object *types, const char *what, const ndp_facts *f, int layer,
-                             bool *windowed) {
+                             const char *other, bool *is_other) {
+    char way_out[80];
     if (!types)
         return NDP_OK;
     if (!json_object_is_type(types, json_type_array) || json_object_array_length(types) != (size_t)f->layers)
         return NDP_FAIL(NDP_EFORMAT, "%s: \"layer_types\" is not a list of %d names, one a layer", what, f->layers);
     const char *type = ndp_json_text(json_object_array_get_idx(types, (size_t)layer));
-    *windowed = type && strcmp(type, "sliding_attention") == 0;
-    if (!*windowed && !(type && strcmp(type, "full_attention") == 0))
-        return ndp_config_refuse(what, "layer_types", types, "; supported: full_attention, sliding_attention");
-    return NDP_OK;
+    *is_other = type && strcmp(type, other) == 0;
+    snprintf(way_out, sizeof way_out, "; supported: full_attention, %s", other);
+    return *is_other || (type && strcmp(type, "full_attention") == 0)
+               ? NDP_OK
+               : ndp_config_refuse(what, "layer_types", types, way_out);
 }
+
+static const char with_window[] = "sliding_attention";
 
 /* A layer that has to have a window has one. transformers fails without, or lets only some kernels apply it. */
 static ndp_status need_window(const char *what, int layer, int window) {
@@ -64,7 +70,7 @@ ndp_status ndp_layers_by_windows(struct json_object *config, const char *what, c
     int window = use ? f->kinds[0].window : 0;
     for (int i = 0; i < f->layers; i++) {
         bool windowed = i >= from && i < end && (every == 0 || (use && (i + 1) % every != 0));
-        NDP_TRY(layer_type(types, what, f, i, &windowed));
+        NDP_TRY(layer_type(types, what, f, i, with_window, &windowed));
         windowed &= !(rule->last_full && i == f->layers - 1);
         if (windowed && (types || every))
             NDP_TRY(need_window(what, i, window));
@@ -96,12 +102,60 @@ ndp_status ndp_layers_smollm3(struct json_object *config, const char *what, ndp_
             rope = json_object_get_int(value) != 0;
         }
         bool windowed = !rope;
-        NDP_TRY(layer_type(types, what, f, i, &windowed));
+        NDP_TRY(layer_type(types, what, f, i, with_window, &windowed));
         if (windowed && types)
             NDP_TRY(need_window(what, i, window));
         NDP_TRY(set_kind(f, what, i, windowed ? window : 0, rope ? 0 : NDP_NO_ROPE));
     }
     return NDP_OK;
+}
+
+/* ---- layers with a state ---- */
+
+/* All but every full_attention_interval-th have a state, unless layer_types say. */
+ndp_status ndp_layers_delta(struct json_object *config, const char *what, ndp_facts *f) {
+    struct json_object *types = ndp_config_member(config, "layer_types");
+    int64_t interval = 4;
+    NDP_TRY(ndp_config_count(config, what, "full_attention_interval", 1, INT32_MAX, &interval));
+    for (int i = 0; i < f->layers; i++) {
+        bool state = (i + 1) % interval != 0;
+        NDP_TRY(layer_type(types, what, f, i, "linear_attention", &state));
+        NDP_TRY(set_kind(f, what, i, 0, state ? NDP_NO_ROPE : 0));
+    }
+    for (int k = 0; k < f->n_kinds; k++)
+        f->kinds[k].mixer = f->kinds[k].rope == NDP_NO_ROPE ? &ndp_mixer_delta : &ndp_mixer_gated;
+    return NDP_OK;
+}
+
+enum { MOST_HEADS = 1 << 12, MOST_DIM = 1 << 12, MOST_TAPS = 8 };
+
+static ndp_status read_delta(struct json_object *config, const char *what, ndp_delta_sizes *d) {
+    static const char *const keys[] = {"linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim",
+                                       "linear_value_head_dim", "linear_conv_kernel_dim"};
+    int *const to[] = {&d->key_heads, &d->heads, &d->key_dim, &d->value_dim, &d->taps};
+    static const int most[] = {MOST_HEADS, MOST_HEADS, MOST_DIM, MOST_DIM, MOST_TAPS};
+    for (int i = 0; i < NDP_COUNT(keys); i++) {
+        int64_t n = *to[i];
+        NDP_TRY(ndp_config_count(config, what, keys[i], 1, most[i], &n));
+        *to[i] = (int)n;
+    }
+    return d->heads % d->key_heads == 0 ? NDP_OK
+                                        : NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" %d is not a multiple of \"%s\" %d", what,
+                                                   keys[1], d->heads, keys[0], d->key_heads);
+}
+
+/* Its convolutions are followed by the model's activation. */
+ndp_status ndp_more_delta(struct json_object *config, const char *what, ndp_facts *f) {
+    NDP_TRY(read_delta(config, what, &f->delta));
+    if (f->activation != NDP_SILU)
+        return ndp_config_refuse(what, "hidden_act", ndp_config_member(config, "hidden_act"),
+                                 "; supported for this family: silu");
+    f->further = 1; /* mtp.*, whatever the configuration says */
+    if (!ndp_family_find(f->family)->keys->experts)
+        return NDP_OK;
+    if (strcmp(f->family, "qwen3_next") == 0)
+        NDP_TRY(ndp_config_bool(config, what, "norm_topk_prob", &f->renormalise));
+    return ndp_more_experts(config, what, f);
 }
 
 /* ---- keys of single families ---- */

@@ -7,8 +7,9 @@
 #include <stddef.h>
 #include <string.h>
 
-/* A layer has one mixer: the places of attention, or those of latent attention. */
-_Static_assert(NDP_PARAMS - (NDP_P_SINKS + 1 - NDP_P_Q) <= (int)NDP_MOST_SEGMENTS,
+/* A layer has one mixer, of which the delta rule has the most places, and a dense MLP or a mixture, which has more. */
+_Static_assert(NDP_PARAMS - (NDP_P_O - NDP_P_Q) + (NDP_P_DELTA_O + 1 - NDP_P_DELTA_Q) - (NDP_B_DOWN + 1 - NDP_P_GATE) <=
+                   (int)NDP_MOST_SEGMENTS,
                "a segment for each place of a unit");
 
 typedef enum length {
@@ -32,8 +33,13 @@ typedef enum length {
     O_COLUMNS, /* of values */
     Q_RANK,
     KV_RANK,
-    KV_SHARED, /* and what heads share of keys */
-    KV_HEADS   /* keys less that, and values, head by head */
+    KV_SHARED,  /* and what heads share of keys */
+    KV_HEADS,   /* keys less that, and values, head by head */
+    DELTA_KEYS, /* of the delta rule: columns of keys, of values, */
+    DELTA_VALUES,
+    DELTA_HEADS, /* and heads of values */
+    DELTA_VALUE, /* columns of one */
+    TAPS
 } length;
 
 /* What it takes for a tensor to be there; from NORM_BIAS on those of biases. */
@@ -87,7 +93,8 @@ typedef struct rule {
 } rule;
 
 #define NAME(member) offsetof(ndp_names, member)
-#define ANY_MIXER (NDP_PART_ATTENTION | NDP_PART_LATENT)
+#define ANY_MIXER (NDP_PART_ATTENTION | NDP_PART_LATENT | NDP_PART_GATED)
+#define ANY_HEADS (NDP_PART_ATTENTION | NDP_PART_GATED)
 #define ANY_MLP (NDP_PART_GATED_MLP | NDP_PART_PLAIN_MLP)
 /* Vectors have one row; a group of glued ones stands together. */
 static const rule rules[] = {
@@ -101,8 +108,8 @@ static const rule rules[] = {
     {NDP_B_Q, NDP_PART_ATTENTION, OWN, NAME(q), ONE, Q_COLUMNS, false, QKV_BIAS},
     {NDP_B_K, NDP_PART_ATTENTION, OWN, NAME(k), ONE, KV_COLUMNS, true, QKV_BIAS},
     {NDP_B_V, NDP_PART_ATTENTION, OWN, NAME(v), ONE, KV_COLUMNS, true, QKV_BIAS},
-    {NDP_P_Q_NORM, NDP_PART_ATTENTION, OWN, NAME(q_norm), ONE, Q_ALL, false, QK_NORM},
-    {NDP_P_K_NORM, NDP_PART_ATTENTION, OWN, NAME(k_norm), ONE, KV_ALL, false, QK_NORM},
+    {NDP_P_Q_NORM, ANY_HEADS, OWN, NAME(q_norm), ONE, Q_ALL, false, QK_NORM},
+    {NDP_P_K_NORM, ANY_HEADS, OWN, NAME(k_norm), ONE, KV_ALL, false, QK_NORM},
     {NDP_P_SINKS, NDP_PART_ATTENTION, OWN, NAME(sinks), ONE, HEADS, false, ALWAYS},
     {NDP_P_DIRECT_Q, NDP_PART_LATENT, OWN, NAME(q), Q_COLUMNS, HIDDEN, false, Q_DIRECT},
     {NDP_P_Q_A, NDP_PART_LATENT, OWN, NAME(q_a), Q_RANK, HIDDEN, false, Q_RANKED},
@@ -113,6 +120,27 @@ static const rule rules[] = {
     {NDP_B_KV_A, NDP_PART_LATENT, OWN, NAME(kv_a), ONE, KV_SHARED, false, QKV_BIAS},
     {NDP_P_KV_A_NORM, NDP_PART_LATENT, OWN, NAME(kv_a_norm), ONE, KV_RANK, false, ALWAYS},
     {NDP_P_KV_B, NDP_PART_LATENT, OWN, NAME(kv_b), KV_HEADS, KV_RANK, false, ALWAYS},
+    {NDP_P_GATED_Q, NDP_PART_GATED, OWN, NAME(q), Q_COLUMNS, HIDDEN, false, ALWAYS},
+    {NDP_P_GATED_GATE, NDP_PART_GATED, OWN, NAME(q), Q_COLUMNS, HIDDEN, true, ALWAYS},
+    {NDP_P_GATED_K, NDP_PART_GATED, OWN, NAME(k), KV_COLUMNS, HIDDEN, true, ALWAYS},
+    {NDP_P_GATED_V, NDP_PART_GATED, OWN, NAME(v), KV_COLUMNS, HIDDEN, true, ALWAYS},
+    {NDP_B_GATED_Q, NDP_PART_GATED, OWN, NAME(q), ONE, Q_COLUMNS, false, QKV_BIAS},
+    {NDP_B_GATED_GATE, NDP_PART_GATED, OWN, NAME(q), ONE, Q_COLUMNS, true, QKV_BIAS},
+    {NDP_B_GATED_K, NDP_PART_GATED, OWN, NAME(k), ONE, KV_COLUMNS, true, QKV_BIAS},
+    {NDP_B_GATED_V, NDP_PART_GATED, OWN, NAME(v), ONE, KV_COLUMNS, true, QKV_BIAS},
+    {NDP_P_DELTA_Q, NDP_PART_DELTA, OWN, NAME(delta_qkv), DELTA_KEYS, HIDDEN, false, ALWAYS},
+    {NDP_P_DELTA_K, NDP_PART_DELTA, OWN, NAME(delta_qkv), DELTA_KEYS, HIDDEN, true, ALWAYS},
+    {NDP_P_DELTA_V, NDP_PART_DELTA, OWN, NAME(delta_qkv), DELTA_VALUES, HIDDEN, true, ALWAYS},
+    {NDP_P_DELTA_Z, NDP_PART_DELTA, OWN, NAME(delta_z), DELTA_VALUES, HIDDEN, true, ALWAYS},
+    {NDP_P_DELTA_B, NDP_PART_DELTA, OWN, NAME(delta_b), DELTA_HEADS, HIDDEN, true, ALWAYS},
+    {NDP_P_DELTA_A, NDP_PART_DELTA, OWN, NAME(delta_a), DELTA_HEADS, HIDDEN, true, ALWAYS},
+    {NDP_P_TAPS_Q, NDP_PART_DELTA, OWN, NAME(taps), DELTA_KEYS, TAPS, false, ALWAYS},
+    {NDP_P_TAPS_K, NDP_PART_DELTA, OWN, NAME(taps), DELTA_KEYS, TAPS, true, ALWAYS},
+    {NDP_P_TAPS_V, NDP_PART_DELTA, OWN, NAME(taps), DELTA_VALUES, TAPS, true, ALWAYS},
+    {NDP_P_DECAY, NDP_PART_DELTA, OWN, NAME(decay), ONE, DELTA_HEADS, false, ALWAYS},
+    {NDP_P_DECAY_STEP, NDP_PART_DELTA, OWN, NAME(decay_step), ONE, DELTA_HEADS, false, ALWAYS},
+    {NDP_P_DELTA_NORM, NDP_PART_DELTA, OWN, NAME(delta_norm), ONE, DELTA_VALUE, false, ALWAYS},
+    {NDP_P_DELTA_O, NDP_PART_DELTA, OWN, NAME(delta_o), HIDDEN, DELTA_VALUES, false, ALWAYS},
     {NDP_P_O, ANY_MIXER, OWN, NAME(o), HIDDEN, O_COLUMNS, false, ALWAYS},
     {NDP_B_O, ANY_MIXER, OWN, NAME(o), ONE, HIDDEN, false, O_BIAS},
     {NDP_P_ATTENTION_NORM, NDP_PART_LAYER, OWN, NAME(attention_norm), ONE, HIDDEN, false, ALWAYS},
@@ -168,6 +196,11 @@ static bool is_there(const ndp_facts *f, const rule *r, const ndp_head_sizes *h)
 /* Rows or columns that stay together. */
 static int64_t grain_of(const ndp_facts *f, const ndp_head_sizes *h, length l, ndp_dim dim) {
     bool heads = dim == NDP_DIM_HEADS || dim == NDP_DIM_KV_HEADS;
+    const ndp_delta_sizes *d = &f->delta;
+    if (l == DELTA_KEYS)
+        return d->key_dim;
+    if (l == DELTA_VALUES || l == DELTA_HEADS) /* those of one key head stay together */
+        return d->heads / d->key_heads * (l == DELTA_VALUES ? d->value_dim : 1);
     int64_t value = f->v_dim > 0 ? f->v_dim : h->dim, head = l == KV_HEADS    ? f->nope_dim + value
                                                              : l == O_COLUMNS ? value
                                                                               : h->dim;
@@ -178,12 +211,26 @@ static int64_t grain_of(const ndp_facts *f, const ndp_head_sizes *h, length l, n
 static int64_t length_of(const ndp_facts *f, const ndp_head_sizes *h, length l, ndp_dim *dim) {
     bool whole = f->qk_norm == NDP_QK_NORM_WHOLE;
     int64_t q = (int64_t)f->heads * h->dim, kv = (int64_t)h->kv * h->dim;
-    static const ndp_dim dims[] = {
-        [VOCAB] = NDP_DIM_VOCAB,         [POSITIONS] = NDP_DIM_VOCAB, [Q_COLUMNS] = NDP_DIM_HEADS,
-        [KV_COLUMNS] = NDP_DIM_KV_HEADS, [FFN] = NDP_DIM_FFN,         [HEAD_DIM] = NDP_DIM_IN_HEAD,
-        [EXPERT_FFN] = NDP_DIM_FFN,      [SHARED_FFN] = NDP_DIM_FFN,  [KV_ALL] = NDP_DIM_KV_HEADS,
-        [Q_ALL] = NDP_DIM_HEADS,         [HEADS] = NDP_DIM_HEADS,     [EXPERT_PAIRS] = NDP_DIM_FFN,
-        [ADDED] = NDP_DIM_ADDED,         [O_COLUMNS] = NDP_DIM_HEADS, [KV_HEADS] = NDP_DIM_KV_HEADS};
+    static const ndp_dim dims[] = {[VOCAB] = NDP_DIM_VOCAB,
+                                   [POSITIONS] = NDP_DIM_VOCAB,
+                                   [Q_COLUMNS] = NDP_DIM_HEADS,
+                                   [KV_COLUMNS] = NDP_DIM_KV_HEADS,
+                                   [FFN] = NDP_DIM_FFN,
+                                   [HEAD_DIM] = NDP_DIM_IN_HEAD,
+                                   [EXPERT_FFN] = NDP_DIM_FFN,
+                                   [SHARED_FFN] = NDP_DIM_FFN,
+                                   [KV_ALL] = NDP_DIM_KV_HEADS,
+                                   [Q_ALL] = NDP_DIM_HEADS,
+                                   [HEADS] = NDP_DIM_HEADS,
+                                   [EXPERT_PAIRS] = NDP_DIM_FFN,
+                                   [ADDED] = NDP_DIM_ADDED,
+                                   [O_COLUMNS] = NDP_DIM_HEADS,
+                                   [KV_HEADS] = NDP_DIM_KV_HEADS,
+                                   [DELTA_KEYS] = NDP_DIM_HEADS,
+                                   [DELTA_VALUES] = NDP_DIM_HEADS,
+                                   [DELTA_HEADS] = NDP_DIM_HEADS,
+                                   [DELTA_VALUE] = NDP_DIM_IN_HEAD,
+                                   [TAPS] = NDP_DIM_WHOLE};
     const int64_t n[] = {[ONE] = 1,
                          [ONE_ROW] = 1,
                          [VOCAB] = f->vocab,
@@ -205,7 +252,12 @@ static int64_t length_of(const ndp_facts *f, const ndp_head_sizes *h, length l, 
                          [KV_RANK] = f->kv_rank,
                          [KV_SHARED] = f->kv_rank + h->dim - f->nope_dim,
                          [KV_HEADS] = f->heads * grain_of(f, h, KV_HEADS, NDP_DIM_HEADS),
-                         [KV_ALL] = kv};
+                         [KV_ALL] = kv,
+                         [DELTA_KEYS] = (int64_t)f->delta.key_heads * f->delta.key_dim,
+                         [DELTA_VALUES] = (int64_t)f->delta.heads * f->delta.value_dim,
+                         [DELTA_HEADS] = f->delta.heads,
+                         [DELTA_VALUE] = f->delta.value_dim,
+                         [TAPS] = f->delta.taps};
     if ((l == Q_ALL || l == KV_ALL) && !whole)
         l = HEAD_DIM;
     *dim = dims[l];
@@ -221,8 +273,8 @@ static int64_t members_of(const rule *r) {
 
 /* A name that nothing follows. */
 static bool is_whole_name(const ndp_facts *f, const rule *r) {
-    return r->slot == ROUTER || r->slot == FIXED || r->place == NDP_P_SINKS ||
-           (r->slot == STACKS && !strstr(name_of(f, r), "%d"));
+    return r->slot == ROUTER || r->slot == FIXED || r->place == NDP_P_SINKS || r->place == NDP_P_DECAY ||
+           r->place == NDP_P_DECAY_STEP || (r->slot == STACKS && !strstr(name_of(f, r), "%d"));
 }
 
 static ndp_segment segment_of(const ndp_facts *f, const rule *r, const ndp_head_sizes *h, const char *name) {
@@ -233,7 +285,9 @@ static ndp_segment segment_of(const ndp_facts *f, const rule *r, const ndp_head_
     s.grain[0] = grain_of(f, h, r->rows, row_dim), s.grain[1] = grain_of(f, h, r->cols, col_dim);
     s.glued = r->glued;
     bool of_layer = !(r->parts & (NDP_PART_EMBEDDING | NDP_PART_HEAD));
-    s.projection = !vector && of_layer;
+    s.by_depth = r->cols == TAPS;
+    s.projection = !vector && of_layer && !s.by_depth;
+    s.apart = (r->parts & f->names->in_turn) && !s.by_depth; /* fuse says how far */
     s.coded = r->place != NDP_P_TOKENS && r->place != NDP_P_POSITIONS;
     s.transposed = (f->transposed && !vector && of_layer) || (r->slot == STACKS && !vector && is_whole_name(f, r));
     ndp_segment_pile(&s, members_of(r) * f->experts, members_of(r));
@@ -241,25 +295,28 @@ static ndp_segment segment_of(const ndp_facts *f, const rule *r, const ndp_head_
     return s;
 }
 
-/* Segments of one name that stand together are parts of one tensor, in this order, whole or `in_turn`. */
-static void fuse(ndp_segment *items, int n, bool in_turn) {
+/* Segments of one name that stand together are parts of one tensor, in this order, whole or in turn. */
+static void fuse(ndp_segment *items, int n) {
     int axis = items[0].ndim == 2 ? 0 : 1;
-    int64_t whole = 0, base = 0, grain = items[0].grain[axis];
+    int64_t whole = 0, base = 0, apart = 0;
+    bool in_turn = items[0].apart > 0;
     for (int i = 0; i < n; i++)
-        whole += items[i].part[axis];
-    for (int i = 0; i < n; base += in_turn ? grain : items[i].part[axis], i++)
+        whole += items[i].part[axis], apart += items[i].grain[axis];
+    for (int i = 0; i < n; base += in_turn ? items[i].grain[axis] : items[i].part[axis], i++)
         if (in_turn)
-            ndp_segment_fuse_in_turn(&items[i], axis, base, n * grain, whole);
+            ndp_segment_fuse_in_turn(&items[i], axis, base, apart, whole);
         else
             ndp_segment_fuse(&items[i], axis, base, whole);
 }
 
-static void fuse_all(const ndp_facts *f, ndp_segments *s) {
+static void fuse_all(ndp_segments *s) {
     for (int i = 0, end; i < s->n; i = end) {
         for (end = i + 1; end < s->n && strcmp(s->items[i].name, s->items[end].name) == 0;)
             end++;
         if (end - i > 1)
-            fuse(&s->items[i], end - i, f->names->in_turn);
+            fuse(&s->items[i], end - i);
+        else
+            s->items[i].apart = 0;
     }
     for (int i = 0; i < s->n; i++) /* by the size that the whole tensor has */
         s->items[i].coded &= ndp_segment_tensor_elements(&s->items[i]) >= NDP_LEAST_CODED;
@@ -339,7 +396,7 @@ static ndp_status fill_unit(const ndp_facts *f, ndp_model *m, ndp_unit *u, int k
 /* Matrices of layers have factors, but for what decides where a row goes. Those of stacks come last. */
 static bool takes_factors(const rule *r) {
     return !(r->parts & (NDP_PART_EMBEDDING | NDP_PART_HEAD)) && r->slot != STACKS && r->rows != ONE &&
-           r->rows != ONE_ROW && r->rows != EXPERTS;
+           r->rows != ONE_ROW && r->rows != EXPERTS && r->cols != TAPS;
 }
 
 /* Glued projections read the same values. */
@@ -398,7 +455,7 @@ static ndp_status make_unit(const ndp_facts *f, ndp_model *m, int i, ndp_unit_pl
     out->made[kind] = true;
     for (int s = 0; s < SLOTS; s++)
         if (u->buffers[s] != NDP_NONE) {
-            fuse_all(f, &m->buffers[u->buffers[s]].segments);
+            fuse_all(&m->buffers[u->buffers[s]].segments);
             ndp_segments_layout(&m->buffers[u->buffers[s]].segments);
         }
     return NDP_OK;

@@ -30,6 +30,27 @@ typedef enum ndp_param {
     NDP_B_KV_A,
     NDP_P_KV_A_NORM,
     NDP_P_KV_B,
+    NDP_P_GATED_Q, /* of gated attention: of each head a query, and what its result is multiplied by */
+    NDP_P_GATED_GATE,
+    NDP_P_GATED_K,
+    NDP_P_GATED_V,
+    NDP_B_GATED_Q,
+    NDP_B_GATED_GATE,
+    NDP_B_GATED_K,
+    NDP_B_GATED_V,
+    NDP_P_DELTA_Q, /* of the gated delta rule (delta.c) */
+    NDP_P_DELTA_K,
+    NDP_P_DELTA_V,
+    NDP_P_DELTA_Z,
+    NDP_P_DELTA_B,
+    NDP_P_DELTA_A,
+    NDP_P_TAPS_Q,
+    NDP_P_TAPS_K,
+    NDP_P_TAPS_V,
+    NDP_P_DECAY,
+    NDP_P_DECAY_STEP,
+    NDP_P_DELTA_NORM,
+    NDP_P_DELTA_O,
     NDP_P_O,
     NDP_B_O,
     NDP_P_ATTENTION_NORM,
@@ -69,7 +90,9 @@ typedef enum ndp_table_part {
     NDP_PART_GATED_MLP = 1 << 4,
     NDP_PART_PLAIN_MLP = 1 << 5,
     NDP_PART_EXPERTS = 1 << 6,
-    NDP_PART_LATENT = 1 << 7
+    NDP_PART_LATENT = 1 << 7,
+    NDP_PART_GATED = 1 << 8,
+    NDP_PART_DELTA = 1 << 9
 } ndp_table_part;
 
 /* Kinds of units: the embedding, the kinds of layers, the head. */

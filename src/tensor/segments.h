@@ -70,6 +70,7 @@ typedef struct ndp_segment {
     int64_t apart;   /* parts of the tensor take turns, a grain of each (of gpt_neox: q, k, v of a head): from the start
                         of one grain of this part to the next, in rows, of a vector in columns; 0: they do not */
     bool transposed; /* files store [columns, rows] */
+    bool by_depth;   /* files store [rows, 1, columns]: the taps of a convolution of each row by itself */
     int64_t most[2]; /* its rows and columns on the rank of the tensor axis that has the most of them */
     int64_t offset;  /* in the buffer, elements */
     int64_t length;  /* elements of the buffer that it takes, of all members; of a packed matrix its bytes */

@@ -99,6 +99,8 @@ static ndp_status add_spec(ndp_tensor_list *list, const ndp_segment *s, const ch
         spec->shape[spec->ndim++] = s->stack_whole;
     if (s->ndim == 2)
         spec->shape[spec->ndim++] = below * s->whole[s->transposed];
+    if (s->by_depth)
+        spec->shape[spec->ndim++] = 1;
     spec->shape[spec->ndim++] = beside * s->whole[!s->transposed];
     return spec->name ? NDP_OK : no_memory();
 }

@@ -184,7 +184,22 @@ FAMILIES |= {
                       rope_parameters={"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "beta_fast": 4.0,
                                        "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 16}),
 }
+# Layers with a state: fewer key heads than value heads, values narrower than keys. Norms with a large epsilon: the first
+# results of a document are a number times its values, and near 0 the norm would make a sign of it, which bf16 gets wrong.
+STATES = dict(num_hidden_layers=3, layer_types=["linear_attention", "full_attention", "linear_attention"], head_dim=8,
+              linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=6, linear_value_head_dim=5,
+              max_position_embeddings=128, attention_bias=False, rms_norm_eps=1e-3, hidden_act="silu",
+              rope_parameters={"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5})
+STATE_EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=10, shared_expert_intermediate_size=18,
+                     output_router_logits=False)
+FAMILIES |= {
+    "qwen3-5": family("qwen3_5_text", "Qwen3_5ForCausalLM", linear_conv_kernel_dim=4, tie_word_embeddings=True, **STATES),
+    "qwen3-5-moe": family("qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", linear_conv_kernel_dim=2, **STATE_EXPERTS, **STATES),
+    "qwen3-next": family("qwen3_next", "Qwen3NextForCausalLM", linear_conv_kernel_dim=3, mlp_only_layers=[0],
+                         decoder_sparse_step=1, norm_topk_prob=True, **STATE_EXPERTS, **STATES),
+}
 MODELS |= {name: SIZES | {"config": config} for name, config in FAMILIES.items()}
+MODELS["qwen3-5"]["length"] = 70  # more than a chunk of the delta rule
 MODELS["gpt2"]["bare"] = True  # names without "transformer.", and the mask, as the files on the Hub
 MODELS["gpt-neox"]["buffers"] = True  # the mask and others, as files of older versions
 
@@ -242,6 +257,7 @@ def check_rope(rotary, config, length):
 
 def rotary_fp64(self, x, position_ids, layer_type=None):
     frequencies, amplitude = self.fp64_tables[layer_type]
+    position_ids = position_ids[0] if position_ids.ndim == 3 else position_ids  # of text all three are one
     angles = position_ids[..., None].double() * frequencies
     if type(self).__name__ == "DeepseekV2RotaryEmbedding":
         return torch.polar(torch.full_like(angles, amplitude), angles)
@@ -263,13 +279,43 @@ def growth_fp64(positions, beta, original):
     return (1 + beta * torch.log(1 + (positions // original).double()))[:, None, :, None]
 
 
+def adds_one(name):
+    """Whether norms of a class of that name multiply by 1 + w: not Gemma 4's, of which some have no weights."""
+    return name.startswith(("Gemma", "Qwen3_5", "Qwen3Next")) and not name.startswith("Gemma4")
+
+
 def rmsnorm_fp64(self, x):
-    """Gemma's norms multiply by 1 + w, but for Gemma 4's, of which some have no weights."""
-    name = type(self).__name__
-    normed = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + (self.eps if name.startswith("Gemma") else self.variance_epsilon))
+    eps = self.variance_epsilon if hasattr(self, "variance_epsilon") else self.eps
+    normed = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
     if not getattr(self, "with_scale", True):
         return normed
-    return (1 + self.weight if name.startswith("Gemma") and not name.startswith("Gemma4") else self.weight) * normed
+    return (1 + self.weight if adds_one(type(self).__name__) else self.weight) * normed
+
+
+def delta_fp64(self, hidden_states, **kwargs):
+    """The gated delta rule row by row, without casts to fp32."""
+    x, heads, key, value = hidden_states, self.num_v_heads, self.head_k_dim, self.head_v_dim
+    if hasattr(self, "in_proj_qkvz"):
+        *qkv, z, b, a = self.fix_query_key_value_ordering(self.in_proj_qkvz(x), self.in_proj_ba(x))
+        qkv = torch.cat([part.flatten(2) for part in qkv], dim=-1)
+    else:
+        qkv, z, b, a = self.in_proj_qkv(x), self.in_proj_z(x).unflatten(-1, (heads, value)), self.in_proj_b(x), self.in_proj_a(x)
+    taps = self.conv1d.weight.flip(-1)[:, 0]  # the first one weighs the row itself
+    shifted = [torch.nn.functional.pad(qkv, (0, 0, j, 0))[:, : x.shape[1]] * taps[:, j] for j in range(taps.shape[1])]
+    q, k, v = torch.nn.functional.silu(sum(shifted)).split((self.key_dim, self.key_dim, self.value_dim), dim=-1)
+    q, k = (p.unflatten(-1, (-1, key)).repeat_interleave(heads // self.num_k_heads, dim=2) for p in (q, k))
+    q, k = (p * torch.rsqrt(p.pow(2).sum(-1, keepdim=True) + 1e-6) for p in (q, k))
+    v, beta = v.unflatten(-1, (heads, value)), b.sigmoid()
+    decay = (-self.A_log.exp() * torch.nn.functional.softplus(a + self.dt_bias)).exp()
+    state, rows = x.new_zeros(x.shape[0], heads, key, value), []
+    for t in range(x.shape[1]):
+        state = state * decay[:, t, :, None, None]
+        missing = beta[:, t, :, None] * (v[:, t] - torch.einsum("bhkv,bhk->bhv", state, k[:, t]))
+        state = state + k[:, t, :, :, None] * missing[:, :, None]
+        rows.append(torch.einsum("bhkv,bhk->bhv", state, q[:, t]) / key**0.5)
+    out = torch.stack(rows, dim=1)
+    out = self.norm.weight * out * torch.rsqrt(out.pow(2).mean(-1, keepdim=True) + self.norm.variance_epsilon)
+    return self.out_proj((out * torch.nn.functional.silu(z)).flatten(2))
 
 
 def router_fp64(self, x):
@@ -391,7 +437,9 @@ def load(folder, dtype, length):
             if module is rotary:
                 module.fp64_tables = tables
                 module.forward = types.MethodType(rotary_fp64, module)
-            if "RMSNorm" in type(module).__name__:
+            if type(module).__name__.endswith("GatedDeltaNet"):
+                module.forward = types.MethodType(delta_fp64, module)
+            if "RMSNorm" in type(module).__name__ and "Gated" not in type(module).__name__:
                 module.forward = types.MethodType(rmsnorm_fp64, module)
             if type(module).__name__.endswith("TopKRouter"):
                 module.forward = types.MethodType(router_fp64, module)
@@ -516,10 +564,13 @@ def write_model(folder, spec, generator):
     for name, p in hub_tensors(model, [*model.named_parameters(), *states]).items():
         noise = torch.randn(p.shape, generator=generator)
         if p.ndim == 1 and name.endswith(".weight"):  # a norm's; Gemma adds the 1 itself
-            adds = "Gemma" in type(model).__name__ and "Gemma4" not in type(model).__name__
-            noise = 0.2 * noise + (0 if adds else 1)
+            noise = 0.2 * noise + (0 if adds_one(type(model).__name__) and not name.endswith("linear_attn.norm.weight") else 1)
             if "Gemma4" in type(model).__name__ and name.endswith("q_norm.weight"):
                 noise *= 0.35  # scores are not divided by the root of a head's size
+        elif name.endswith(("conv1d.weight", "in_proj_qkv.weight", "in_proj_qkvz.weight")):
+            noise *= 0.5  # else the norm of a head is of numbers near its epsilon
+        elif name.endswith("A_log"):
+            noise = 0.5 * noise - 2  # states that last
         elif name.endswith("layer_scalar"):
             noise = 0.2 * noise + 0.8
         else:

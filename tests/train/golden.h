@@ -88,6 +88,7 @@ static inline const char *golden_folder(const char *name, char *out, size_t size
         X("qwen2"), X("qwen3"), X("seed-oss"), X("phi3"), X("olmo2"), X("olmo3"), X("smollm3"), X("granite"),          \
         X("gemma"), X("gemma2"), X("gemma3"), X("gemma4"), X("gpt2"), X("stablelm"), X("stablelm-parallel"),           \
         X("gpt-neox"), X("gpt-neox-serial"), X("starcoder2"), X("mixtral"), X("qwen3-moe"), X("qwen2-moe"),            \
-        X("olmoe"), X("glm4-moe"), X("gpt-oss"), X("deepseek-v2"), X("deepseek-v3"), X("glm4-moe-lite")
+        X("olmoe"), X("glm4-moe"), X("gpt-oss"), X("deepseek-v2"), X("deepseek-v3"), X("glm4-moe-lite"),               \
+        X("qwen3-5"), X("qwen3-5-moe"), X("qwen3-next")
 
 #endif
