@@ -15,6 +15,7 @@ typedef enum ndp_extent {
     NDP_EXTENT_KEYS,      /* rows that it sees; with a cache, the rows of the cache */
     NDP_EXTENT_POSITIONS, /* of a table by position */
     NDP_EXTENT_UNITS,     /* of the whole model */
+    NDP_EXTENT_TEXTS,     /* that a cache is of */
     NDP_EXTENT_DOCUMENTS, /* of a micro-batch of preference data; no axis cuts them */
     NDP_EXTENTS
 } ndp_extent;

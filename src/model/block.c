@@ -15,10 +15,11 @@ static int nth_data(const ndp_unit_builder *b, ndp_input_kind kind, int n) {
     return input < 0 ? NDP_NONE : ndp_graph_data(b->g, input);
 }
 
+int ndp_unit_rows(const ndp_unit_builder *b) { return nth_data(b, NDP_INPUT_ROWS, ROWS_OF_QUERIES); }
+
 int ndp_unit_data(const ndp_unit_builder *b, ndp_input_kind kind) { return nth_data(b, kind, 0); }
 
-/* What the layer's mixer keeps, by its row there. */
-static int kept(const ndp_unit_builder *b, int row) {
+int ndp_unit_kept(const ndp_unit_builder *b, int row) {
     return ndp_graph_data(b->g, ndp_inputs_named(b->m->inputs, b->layer.mixer->cache[row].name));
 }
 
@@ -94,7 +95,7 @@ static int rope(ndp_unit_builder *b, int x, int heads, int kv_heads) {
 
 /* Appends new keys or values to their cache and returns the cache. */
 static int cached(ndp_unit_builder *b, int fresh, int which) {
-    int cache = kept(b, which), row = nth_data(b, NDP_INPUT_ROWS, ROWS_OF_QUERIES);
+    int cache = ndp_unit_kept(b, which), row = nth_data(b, NDP_INPUT_ROWS, ROWS_OF_QUERIES);
     return ndp_graph_op1(b->g, &ndp_op_kv_append, NULL, "cache", (int[]){cache, fresh, row}, 3);
 }
 
@@ -184,15 +185,22 @@ static int64_t value_columns(const ndp_facts *f) {
 static int64_t full_columns(const ndp_facts *f) { return (int64_t)f->full.kv * f->full.dim; }
 
 const ndp_mixer ndp_mixer_attention = {
-    NDP_PART_ATTENTION, attention, false, {[KEYS] = {"k_cache", key_columns}, [VALUES] = {"v_cache", value_columns}}};
+    NDP_PART_ATTENTION,
+    attention,
+    false,
+    {[KEYS] = {"k_cache", key_columns, NDP_EXTENT_KEYS}, [VALUES] = {"v_cache", value_columns, NDP_EXTENT_KEYS}}};
 
 const ndp_mixer ndp_mixer_full = {NDP_PART_ATTENTION,
                                   attention,
                                   true,
-                                  {[KEYS] = {"k_cache_full", full_columns}, [VALUES] = {"v_cache_full", full_columns}}};
+                                  {[KEYS] = {"k_cache_full", full_columns, NDP_EXTENT_KEYS},
+                                   [VALUES] = {"v_cache_full", full_columns, NDP_EXTENT_KEYS}}};
 
 const ndp_mixer ndp_mixer_gated = {
-    NDP_PART_GATED, gated_attention, false, {[KEYS] = {"k_cache", key_columns}, [VALUES] = {"v_cache", value_columns}}};
+    NDP_PART_GATED,
+    gated_attention,
+    false,
+    {[KEYS] = {"k_cache", key_columns, NDP_EXTENT_KEYS}, [VALUES] = {"v_cache", value_columns, NDP_EXTENT_KEYS}}};
 
 ndp_head_sizes ndp_kind_heads(const ndp_facts *f, const ndp_layer_kind *k) {
     return k->mixer->full ? f->full : (ndp_head_sizes){f->head_dim, f->kv_heads, false};
@@ -233,10 +241,11 @@ static int latent_attention(ndp_unit_builder *b, int x) {
     return product_with_o(b, attend(b, (int[]){q, k, kv[1]}));
 }
 
-const ndp_mixer ndp_mixer_latent = {NDP_PART_LATENT,
-                                    latent_attention,
-                                    false,
-                                    {[KEYS] = {"k_cache", key_columns}, [VALUES] = {"v_cache", value_columns}}};
+const ndp_mixer ndp_mixer_latent = {
+    NDP_PART_LATENT,
+    latent_attention,
+    false,
+    {[KEYS] = {"k_cache", key_columns, NDP_EXTENT_KEYS}, [VALUES] = {"v_cache", value_columns, NDP_EXTENT_KEYS}}};
 
 /* ---- MLPs ---- */
 

@@ -18,7 +18,7 @@ typedef struct ndp_unit_builder {
 } ndp_unit_builder;
 
 /* x [T,C] -> [T,C], both of them */
-enum { NDP_MIXER_CACHES = 2 };
+enum { NDP_MIXER_CACHES = 4 };
 struct ndp_mixer {
     ndp_table_part part; /* its rows of the tables */
     int (*write)(ndp_unit_builder *b, int x);
@@ -38,6 +38,9 @@ ndp_head_sizes ndp_kind_heads(const ndp_facts *f, const ndp_layer_kind *k);
 
 /* Returns the value of the first input of a kind, or NDP_NONE if the model has none. */
 int ndp_unit_data(const ndp_unit_builder *b, ndp_input_kind kind);
+/* What the layer's mixer keeps, by its row there; which row of a cache, or of the micro-batch, each token is. */
+int ndp_unit_kept(const ndp_unit_builder *b, int row);
+int ndp_unit_rows(const ndp_unit_builder *b);
 /* The value of `n` glued parameters from `place` on; NDP_NONE if the unit lacks it. */
 int ndp_unit_param(ndp_unit_builder *b, ndp_param place, int n);
 /* The matrix of `n` glued projections from `place` on: a parameter, or what the op unpack makes of packed ones. */

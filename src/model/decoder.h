@@ -19,11 +19,12 @@ NDP_API ndp_status ndp_decoder_build(const ndp_facts *facts, const ndp_model_opt
  * token is like any other, where transformers makes it 0: here it is a token like any other. */
 void ndp_decoder_random(const ndp_facts *f, uint64_t seed, const ndp_segment *s, int64_t first, int64_t count,
                         float *out);
-/* An input that a mixer keeps from call to call of a model with a cache, a row of each token (NDP_EXTENT_KEYS): memory
- * of the engine's user (ndp_engine_lend). */
+/* An input that a mixer keeps from call to call of a model with a cache, a row of each token (NDP_EXTENT_KEYS) or of
+ * each text (NDP_EXTENT_TEXTS): memory of the engine's user (ndp_engine_lend). */
 typedef struct ndp_mixer_cache {
     const char *name; /* NULL ends a list */
     int64_t (*cols)(const ndp_facts *f);
+    ndp_extent extent;
 } ndp_mixer_cache;
 /* What the mixer of a layer keeps. */
 NDP_API const ndp_mixer_cache *ndp_decoder_cache(const ndp_facts *f, int layer);

@@ -65,7 +65,7 @@ static void add_caches(ndp_model *m, const ndp_facts *f) {
             if (ndp_inputs_named(m->inputs, c->name) < 0)
                 ndp_inputs_add(m->inputs, (ndp_input){.name = c->name,
                                                       .kind = NDP_INPUT_LENT,
-                                                      .extent = NDP_EXTENT_KEYS,
+                                                      .extent = c->extent,
                                                       .cols = c->cols(f),
                                                       .type = m->opts.compute});
 }
@@ -107,6 +107,7 @@ ndp_status ndp_decoder_inputs(ndp_model *m) {
                                        [NDP_EXTENT_KEYS] = cached ? o->keys : o->rows,
                                        [NDP_EXTENT_POSITIONS] = o->positions,
                                        [NDP_EXTENT_UNITS] = f->layers + 2,
+                                       [NDP_EXTENT_TEXTS] = cached ? o->texts : 0,
                                        [NDP_EXTENT_DOCUMENTS] = o->documents}};
     add_common(m, f);
     if (cached)

@@ -9,7 +9,8 @@ int64_t ndp_text_cache_stride(const ndp_text_cache *c) {
 }
 
 int64_t ndp_text_cache_part(const ndp_text_cache *c, const ndp_facts *f, const ndp_mixer_cache *kept) {
-    return ndp_text_cache_stride(c) * kept->cols(f) * (int64_t)sizeof(float);
+    int64_t rows = kept->extent == NDP_EXTENT_TEXTS ? 1 : ndp_text_cache_stride(c);
+    return rows * kept->cols(f) * (int64_t)sizeof(float);
 }
 
 int64_t ndp_text_cache_bytes(const ndp_text_cache *c, const ndp_facts *f) {
@@ -35,6 +36,7 @@ ndp_status ndp_text_cache_build(const ndp_text_cache *c, const ndp_facts *facts,
                            .rows = rows,
                            .keys = c->texts * ndp_text_cache_stride(c),
                            .positions = ndp_text_cache_stride(c),
+                           .texts = c->texts,
                            .compute = NDP_F32,
                            .master = NDP_F32,
                            .adapter = *adapter};

@@ -19,4 +19,13 @@ static inline int ndp_delta_group(const ndp_op_attr *a) { return a->heads / a->k
 /* Row t begins a document: the state before it is 0. */
 static inline bool ndp_delta_begins(const ndp_view *start, int64_t t) { return t == 0 || ndp_int_at(start, t) >= t; }
 
+/* Of conv_step: rows of its tail, one that is not used where there is a single tap. */
+static inline int64_t ndp_tail_rows(int64_t taps) { return taps > 1 ? taps - 1 : 1; }
+
+/* Of conv_step and delta_step: the text of row t; -1: it is padding. */
+static inline int64_t ndp_text_of(const ndp_op_attr *a, const ndp_view *start, int64_t t) {
+    int64_t at = ndp_int_at(start, t);
+    return at % a->capacity == 0 ? at / a->capacity : -1;
+}
+
 #endif

@@ -107,7 +107,7 @@ typedef enum ndp_collective {
     X(int, choices)        /* route: experts of a row */ \
     X(int, experts)        /* route_order: of this rank, from attr.first on; route_exchange: of all ranks */ \
     X(int64_t, capacity)       /* route_exchange: choices of a rank's experts that a round takes, at least K; \
-                              route_order: sorted rows; 0: all */ \
+                              route_order: sorted rows; 0: all. conv_step, delta_step: rows of a text */ \
     X(bool, renormalise)   /* route: a row's weights are divided by their sum */ \
     X(bool, sigmoid)       /* route: experts count by the sigmoids of their logits, not by the softmax; gate_by: the \
                               gate passes by its sigmoid, not its silu */ \
@@ -403,6 +403,11 @@ typedef enum ndp_op_kind {
  *                 columns of rows p*R + t; absent: logits has all of it. Slice p begins at id p V / P, V = attr.vocab.
  *                 label < 0: ignored (nll and slopes 0). attr.cap: of the logits, which come without
  * kv_append       (cache [M,X], new [n,X], row~ [n,1])         -> cache in place        row row[t] of cache = new[t]
+ * conv_step       (tail [X,(J-1)*C], x [T,C], w [C,J], start~ [T,1], row~ [T,1])   -> tail in place, y [T,C]
+ * delta_step      (state [X,H*D*E] wide, q, k, v, g, b as of delta_rule, start~ [T,1], row~ [T,1])
+ *                                                              -> state in place, o [T,H*E]
+ *                 conv_silu and delta_rule of rows that continue X texts (ops/delta_step.c); attr.capacity: rows of a
+ *                 cache that a text has
  * reduce_sum      (x [T,N], weights? [T,1] fp64)               -> sum [1,N] fp64        sum (+)= rows, in order
  *                 x has one column, or is fp64; each row is multiplied by its weight
  *
@@ -551,6 +556,8 @@ typedef enum ndp_op_kind {
     WHOLE(xent_grad) \
     HOST(row_slopes) \
     WHOLE(kv_append) \
+    WHOLE(conv_step) \
+    WHOLE(delta_step) \
     WHOLE(reduce_sum) \
     WHOLE(document_sums) \
     WHOLE(pair_loss) \
