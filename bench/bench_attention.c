@@ -1,12 +1,15 @@
-/* Attention alone: milliseconds (best of 15), GFLOP/s and the ratio to the rate of a loop of fp32 multiply-adds in the
- * same run.
+/* Attention and the delta rule alone: milliseconds (best of 15), GFLOP/s, and the ratio to the rate in the same run of
+ * a loop of fp32 multiply-adds, of the delta rule that to the best of two square products of the same type. Usage:
+ * bench_attention [threads] [attention|delta_rule]
  *
- * Counted are the pairs that see each other, 4 head_dim operations each forward and 10 backward; what blocks compute
- * beyond that is not counted. */
+ * Of attention the pairs that see each other are counted, 4 head_dim operations each forward and 10 backward; what
+ * blocks compute beyond that is not. Of the delta rule what its op says that it costs (ops/delta_rule.c). */
 #include "base/cpu.h"
 #include "base/rng.h"
 #include "clock.h"
+#include "ops/cpu/cpu_gemm.h"
 #include "ops/op.h"
+#include "result.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,17 +87,100 @@ static void bench(const shape *x, ndp_dtype dtype, int threads, double peak_rate
         free(all[i]->data);
 }
 
-int main(int argc, char **argv) {
+/* ---- the delta rule ---- */
+
+/* Flop/s of the best of two square products. */
+static double product_rate(ndp_dtype t, int threads) {
+    double best_rate = 0;
+    for (int64_t n = 1024; n <= 2048; n *= 2) {
+        ndp_view a = make(n, n, t), b = make(n, n, t), c = make(n, n, NDP_F32);
+        ndp_exec exec = {.device = &ndp_device_cpu, .threads = threads};
+        ndp_gemm_shape s = ndp_gemm_shape_of(&a, false, &b, false, &c, false, &exec);
+        const ndp_gemm *plan;
+        if (ndp_gemm_plan(&s, &plan) != NDP_OK)
+            exit(1);
+        void *scratch = aligned_alloc(64, (ndp_gemm_scratch(plan) + 63) / 64 * 64);
+        for (int r = 0; r < 4; r++) {
+            double start = bench_now(threads);
+            ndp_gemm_run(plan, a.data, b.data, c.data, scratch);
+            double rate = 2.0 * (double)n * (double)n * (double)n / (bench_now(threads) - start);
+            best_rate = rate > best_rate ? rate : best_rate;
+        }
+        free(a.data), free(b.data), free(c.data), free(scratch);
+    }
+    return best_rate;
+}
+
+static void report_delta(const char *what, const ndp_op_call *call, ndp_dtype dtype, double seconds, double products) {
+    double flops, bytes;
+    char name[96];
+    ndp_op_cost(call, &flops, &bytes);
+    printf("delta_rule %-8s %-4s T %5lld, H %2d of %2d D %3d: %8.3f ms %7.1f GFLOP/s  %5.3f of products\n", what,
+           ndp_dtype_name(dtype), (long long)call->out[0].rows, call->attr->heads, call->attr->kv_heads,
+           call->attr->head_dim, seconds * 1e3, flops / seconds * 1e-9, flops / seconds / products);
+    snprintf(name, sizeof name, "delta_rule %s, %s, %lld rows, %d heads of %d, %d threads", what, ndp_dtype_name(dtype),
+             (long long)call->out[0].rows, call->attr->heads, call->attr->kv_heads, call->exec->threads);
+    bench_result(name, seconds * 1e3, "ms", products * seconds / flops);
+}
+
+/* Documents of one length, as attention's. */
+static void bench_delta(const shape *x, ndp_dtype dtype, int threads, double products) {
+    ndp_op_attr attr = {.heads = x->heads, .kv_heads = x->kv_heads, .head_dim = x->dim};
+    int64_t cols = (int64_t)x->heads * x->dim, kv_cols = (int64_t)x->kv_heads * x->dim;
+    ndp_view q = make(x->rows, kv_cols, dtype), k = make(x->rows, kv_cols, dtype), v = make(x->rows, cols, dtype);
+    ndp_view g = make(x->rows, x->heads, NDP_F32), b = make(x->rows, x->heads, dtype), o = make(x->rows, cols, dtype);
+    ndp_view start = make(x->rows, 1, NDP_I32), dq = make(x->rows, kv_cols, dtype), dk = make(x->rows, kv_cols, dtype);
+    ndp_view dv = make(x->rows, cols, dtype), dg = make(x->rows, x->heads, NDP_F32);
+    ndp_view db = make(x->rows, x->heads, dtype);
+    for (int t = 0; t < x->rows; t++) {
+        ((int32_t *)start.data)[t] = t / x->document * x->document;
+        for (int h = 0; h < x->heads; h++)
+            ndp_view_set(&g, t, h, ndp_view_get(&g, t, h) / 4 - 0.15);
+    }
+    ndp_exec exec = {.device = &ndp_device_cpu, .threads = threads};
+    ndp_op_call forward = {.op = &ndp_op_delta_rule, .attr = &attr, .exec = &exec, .in = {q, k, v, g, b, start}};
+    ndp_op_call backward = {
+        .op = &ndp_op_delta_rule_bwd, .attr = &attr, .exec = &exec, .in = {o, q, k, v, g, b, start}};
+    forward.out[0] = o;
+    backward.out[0] = dq, backward.out[1] = dk, backward.out[2] = dv, backward.out[3] = dg, backward.out[4] = db;
+    report_delta("forward", &forward, dtype, time_op(&forward), products);
+    report_delta("backward", &backward, dtype, time_op(&backward), products);
+    ndp_view *all[] = {&q, &k, &v, &g, &b, &o, &start, &dq, &dk, &dv, &dg, &db};
+    for (int i = 0; i < NDP_COUNT(all); i++)
+        free(all[i]->data);
+}
+
+static void bench_delta_rule(int threads) {
+    static const shape shapes[] = {{2048, 2048, 16, 16, 128}, {2048, 2048, 32, 16, 128}, {2048, 200, 32, 16, 128}};
+    for (int t = 0; t < 2; t++) {
+        ndp_dtype dtype = t ? NDP_BF16 : NDP_F32;
+        double loop = bench_peak(false, threads), products = product_rate(dtype, threads);
+        printf("%d threads, multiply-add loop %.1f GFLOP/s, products in %s %.1f\n", threads, loop * 1e-9,
+               ndp_dtype_name(dtype), products * 1e-9);
+        for (int i = 0; i < NDP_COUNT(shapes); i++)
+            bench_delta(&shapes[i], dtype, threads, products);
+    }
+}
+
+static void bench_attention(int threads) {
     static const shape shapes[] = {{1024, 1024, 9, 3, 64}, {1024, 256, 9, 3, 64}, {1024, 1024, 8, 8, 128},
                                    {256, 256, 6, 6, 48},   {512, 512, 8, 4, 8},   {4096, 4096, 9, 3, 64},
                                    {8192, 8192, 9, 3, 64}};
-    int threads = argc > 1 ? atoi(argv[1]) : ndp_cpu_cores();
-    bench_begin(argv);
     for (int i = 0; i < NDP_COUNT(shapes); i++) {
         double rate = bench_peak(false, threads);
         printf("%d threads, multiply-add loop %.1f GFLOP/s\n", threads, rate * 1e-9);
         bench(&shapes[i], NDP_F32, threads, rate);
         bench(&shapes[i], NDP_BF16, threads, rate);
     }
+}
+
+int main(int argc, char **argv) {
+    int threads = argc > 1 ? atoi(argv[1]) : ndp_cpu_cores();
+    const char *what = argc > 2 ? argv[2] : "both";
+    bench_begin(argv);
+    if (strcmp(what, "delta_rule") != 0)
+        bench_attention(threads);
+    if (strcmp(what, "attention") != 0)
+        bench_delta_rule(threads);
     return 0;
 }

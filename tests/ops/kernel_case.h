@@ -74,6 +74,8 @@ static inline void compare(const kernel_case *k, const ndp_view *out, const ndp_
         double far = distance(&out[o], &expected[o]), allowed = out[o].dtype == NDP_BF16 ? 4e-3 : 1e-6;
         if (t == NDP_BF16 && (k->op == &ndp_op_xent || k->op == &ndp_op_xent_grad || k->op == &ndp_op_add_rmsnorm))
             allowed = 4e-3; /* fp32 results of values that are rounded to bf16 on the way */
+        if (k->op == &ndp_op_delta_rule_bwd && o == 3)
+            allowed = 3e-6; /* dg: sums over rows of products that cancel */
         if (!(far <= allowed))
             fail_msg("%s, output %d, %s, [%lld,%lld], run %d: off by %g", k->op->name, o, ndp_dtype_name(t),
                      (long long)out[o].rows, (long long)out[o].cols, run, far);

@@ -1,4 +1,4 @@
-/* causal_conv and its gradients. */
+/* causal_conv, conv_silu and their gradients. */
 #include "ops/cuda/cuda_columns.cuh"
 #include "ops/cuda/cuda_kernels.hpp"
 
@@ -63,3 +63,86 @@ static ndp_status run_causal_conv_dw(const ndp_op_call *c) {
     return ndp_columns(c, c->in[0].rows, conv_dw_of{c->in[0], c->in[1], c->in[2]});
 }
 NDP_CUDA_KERNEL_WITH_SCRATCH(causal_conv_dw)
+
+/* ---- conv_silu: w has a row for each column, whose last number weighs the row itself ---- */
+
+struct silu_conv {
+    ndp_view x, w, start;
+    /* What weighs the row j rows back, for columns c .. c + 7. */
+    __device__ ndp_lanes tap(int64_t j, int64_t c) const {
+        ndp_lanes out = {};
+        for (int k = 0; k < NDP_LANES; k++)
+            if (c + k < w.rows)
+                out.x[k] = ndp_get(w, c + k, w.cols - 1 - j);
+        return out;
+    }
+    /* What silu is of. */
+    __device__ ndp_lanes before(int64_t t, int64_t c) const {
+        ndp_lanes sum = {};
+        for (int64_t j = 0; j < w.cols && t - j >= 0 && t - j >= ndp_int(start, t); j++)
+            add_product(&sum, tap(j, c), ndp_get8(x, t - j, c));
+        return sum;
+    }
+    /* The gradient of that. */
+    __device__ ndp_lanes gradient(const ndp_view &dy, int64_t t, int64_t c) const {
+        ndp_lanes d = ndp_get8(dy, t, c), u = before(t, c);
+        for (int k = 0; k < NDP_LANES; k++)
+            d.x[k] *= ndp_sigmoid(u.x[k]) * (1.0f + u.x[k] * ndp_sigmoid(-u.x[k]));
+        return d;
+    }
+};
+
+struct conv_silu_each {
+    silu_conv conv;
+    ndp_view y;
+    __device__ void operator()(int64_t t, int64_t c) const {
+        ndp_lanes u = conv.before(t, c);
+        for (int k = 0; k < NDP_LANES; k++)
+            u.x[k] *= ndp_sigmoid(u.x[k]);
+        ndp_set8(y, t, c, u);
+    }
+};
+static ndp_status run_conv_silu(const ndp_op_call *c) {
+    return ndp_each8(c, &c->out[0], conv_silu_each{{c->in[0], c->in[1], c->in[2]}, c->out[0]});
+}
+NDP_CUDA_KERNEL(conv_silu)
+
+struct conv_silu_dx_each {
+    silu_conv conv;
+    ndp_view dy, acc, dx;
+    __device__ void operator()(int64_t s, int64_t c) const {
+        ndp_lanes sum = acc.data ? ndp_get8(acc, s, c) : ndp_lanes{};
+        for (int64_t j = 0; j < conv.w.cols && s + j < dx.rows; j++)
+            if (ndp_int(conv.start, s + j) <= s)
+                add_product(&sum, conv.tap(j, c), conv.gradient(dy, s + j, c));
+        ndp_set8(dx, s, c, sum);
+    }
+};
+static ndp_status run_conv_silu_dx(const ndp_op_call *c) {
+    return ndp_each8(c, &c->out[0], conv_silu_dx_each{{c->in[1], c->in[2], c->in[3]}, c->in[0], c->in[4], c->out[0]});
+}
+NDP_CUDA_KERNEL(conv_silu_dx)
+
+/* Of column j: its taps are the lanes. */
+struct conv_silu_dw_of {
+    silu_conv conv;
+    ndp_view dy;
+    __device__ ndp_lanes operator()(int64_t t, int64_t j, int64_t) const {
+        const ndp_view &w = conv.w;
+        ndp_lanes out = {};
+        float u = 0;
+        int64_t seen = ndp_int(conv.start, t) > 0 ? ndp_int(conv.start, t) : 0;
+        for (int64_t i = 0; i < w.cols && t - i >= seen; i++)
+            u += ndp_get(w, j, w.cols - 1 - i) * ndp_get(conv.x, t - i, j);
+        float du = ndp_get(dy, t, j) * ndp_sigmoid(u) * (1.0f + u * ndp_sigmoid(-u));
+        for (int k = 0; k < NDP_LANES; k++)
+            if (k < w.cols && t - (w.cols - 1 - k) >= seen)
+                out.x[k] = du * ndp_get(conv.x, t - (w.cols - 1 - k), j);
+        return out;
+    }
+};
+static_assert((int)NDP_MAX_TAPS <= (int)NDP_LANES, "the taps of a column are lanes");
+static ndp_status run_conv_silu_dw(const ndp_op_call *c) {
+    return ndp_columns(c, c->in[0].rows, conv_silu_dw_of{{c->in[1], c->in[2], c->in[3]}, c->in[0]});
+}
+NDP_CUDA_KERNEL_WITH_SCRATCH(conv_silu_dw)

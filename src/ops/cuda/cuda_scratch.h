@@ -3,6 +3,7 @@
 #ifndef NDP_OPS_CUDA_CUDA_SCRATCH_H
 #define NDP_OPS_CUDA_CUDA_SCRATCH_H
 
+#include "ops/delta_rule.h"
 #include "ops/newton_schulz.h"
 #include "ops/shape.h"
 
@@ -14,8 +15,10 @@
     X(linear_dw)                                                                                                       \
     X(linear_db)                                                                                                       \
     X(layernorm_dw)                                                                                                    \
-    X(rmsnorm_dw) X(dora_dm) X(causal_conv_dw) X(square_sum) X(newton_schulz) X(xent) X(xent_logits) X(xent_grad)      \
-        X(attention) X(attention_bwd) X(attention_dsink) X(route_exchange)
+    X(rmsnorm_dw)                                                                                                      \
+    X(dora_dm) X(causal_conv_dw) X(square_sum) X(newton_schulz) X(xent) X(xent_logits) X(xent_grad) X(attention)       \
+        X(attention_bwd) X(attention_dsink) X(route_exchange) X(conv_silu_dw) X(delta_decay_dlog) X(delta_decay_ddt)   \
+            X(delta_rule) X(delta_rule_bwd)
 
 /* NDP_LANES: neighbouring columns that a thread moves at once. */
 enum { NDP_WARP = 32, NDP_LANES = 8, NDP_MAX_THREADS = 1024 };
@@ -71,6 +74,9 @@ static inline size_t ndp_scratch_linear_db(const ndp_op_call *c) {
 }
 static inline size_t ndp_scratch_layernorm_dw(const ndp_op_call *c) { return ndp_scratch_linear_db(c); }
 static inline size_t ndp_scratch_causal_conv_dw(const ndp_op_call *c) { return ndp_scratch_linear_db(c); }
+static inline size_t ndp_scratch_conv_silu_dw(const ndp_op_call *c) { return ndp_scratch_linear_db(c); }
+static inline size_t ndp_scratch_delta_decay_dlog(const ndp_op_call *c) { return ndp_scratch_linear_db(c); }
+static inline size_t ndp_scratch_delta_decay_ddt(const ndp_op_call *c) { return ndp_scratch_linear_db(c); }
 static inline size_t ndp_scratch_attention_dsink(const ndp_op_call *c) { return ndp_scratch_linear_db(c); }
 static inline size_t ndp_scratch_dora_dm(const ndp_op_call *c) { return ndp_scratch_linear_db(c); }
 static inline size_t ndp_scratch_rmsnorm_dw(const ndp_op_call *c) {
@@ -100,6 +106,36 @@ static inline size_t ndp_newton_schulz_own(const ndp_view *x) {
 static inline size_t ndp_scratch_newton_schulz(const ndp_op_call *c) {
     const ndp_view *x = &c->in[0]; /* its products are not larger */
     return ndp_newton_schulz_own(x) + ndp_cuda_product_scratch(x, c->exec);
+}
+
+/* ---- the delta rule (cuda_delta_rule.cu): a block of threads has a value head, in the backward a key head ---- */
+
+/* Rows of a chunk, at most; with split sums fewer. */
+static inline int64_t ndp_delta_chunk_rows(const ndp_exec *exec) {
+    return exec && ndp_split_place(exec) ? 8 * (int64_t)ndp_split_place(exec) : (int64_t)NDP_DELTA_CHUNK;
+}
+/* Floats of a block's buffers: `of_q` times the rows of a chunk with D columns, and so on. */
+static inline int64_t ndp_delta_buffers(const ndp_op_attr *a, int64_t of_q, int64_t of_v, int64_t squares) {
+    return NDP_DELTA_CHUNK * (of_q * a->head_dim + of_v * ndp_v_dim(a) + squares * NDP_DELTA_CHUNK);
+}
+static inline int64_t ndp_delta_state_floats(const ndp_op_attr *a) { return (int64_t)a->head_dim * ndp_v_dim(a); }
+static inline int64_t ndp_delta_forward_floats(const ndp_op_attr *a) {
+    return ndp_delta_buffers(a, 2, 2, 5) + ndp_delta_state_floats(a);
+}
+/* Of a value head in the backward: the gradient of the state, the states before chunks, and U. */
+static inline int64_t ndp_delta_kept_floats(const ndp_op_attr *a, int64_t rows, int64_t chunk) {
+    return (1 + ndp_ceil_div(rows, chunk)) * ndp_delta_state_floats(a) + rows * ndp_v_dim(a);
+}
+/* And where chunks begin. */
+static inline int64_t ndp_delta_backward_floats(const ndp_op_attr *a, int64_t rows, int64_t chunk) {
+    return ndp_delta_buffers(a, 5, 3, 9) + ndp_delta_group(a) * ndp_delta_kept_floats(a, rows, chunk) + rows;
+}
+static inline size_t ndp_scratch_delta_rule(const ndp_op_call *c) {
+    return (size_t)(c->attr->heads * ndp_delta_forward_floats(c->attr)) * sizeof(float);
+}
+static inline size_t ndp_scratch_delta_rule_bwd(const ndp_op_call *c) {
+    int64_t floats = ndp_delta_backward_floats(c->attr, c->in[1].rows, ndp_delta_chunk_rows(c->exec));
+    return (size_t)(c->attr->kv_heads * floats) * sizeof(float);
 }
 
 /* ---- xent: logits of a chunk of rows, then its products ---- */
