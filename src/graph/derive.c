@@ -44,13 +44,19 @@ static int gradient_storage(derivation *d, int v) {
     return ndp_graph_value(d->g, name, view.rows, view.cols, view.dtype);
 }
 
-/* Where an op writes the gradient of a view of columns: the same columns of the parent's gradient. */
-static int column_gradient(derivation *d, int v) {
+/* Where an op writes the gradient of a view: the same part of the parent's gradient. All columns of it are written by
+ * somebody; of rows that nobody reads it is 0. */
+static int view_gradient(derivation *d, int v) {
     int parent = d->g->values[v].parent;
-    if (d->grad[parent] == NDP_NONE)
-        d->grad[parent] = gradient_storage(d, parent);
-    const ndp_value *view = &d->g->values[v];
-    return ndp_graph_columns(d->g, d->grad[parent], view->col - d->g->values[parent].col, view->view.cols);
+    const bool rows = d->g->values[v].view.rows < d->g->values[parent].view.rows;
+    if (d->grad[parent] == NDP_NONE) {
+        int to = d->grad[parent] = gradient_storage(d, parent);
+        if (rows)
+            ndp_graph_append(d->g, NDP_NODES_INPUT_GRAD, &ndp_op_zero, NULL, "d rows", &to, 1, &to, 1);
+    }
+    const ndp_value view = d->g->values[v], of = d->g->values[parent];
+    return rows ? ndp_graph_rows(d->g, d->grad[parent], view.row - of.row, view.view.rows)
+                : ndp_graph_columns(d->g, d->grad[parent], view.col - of.col, view.view.cols);
 }
 
 static ndp_status check_first_through_view(const derivation *d, int v) {
@@ -114,7 +120,7 @@ static ndp_status rule_pass_grad(ndp_bwd *b, int i, int value) {
     if (d->g->values[v].parent == NDP_NONE)
         return accumulate(d, v, value);
     NDP_TRY(check_first_through_view(d, v));
-    int to = d->grad[v] = column_gradient(d, v);
+    int to = d->grad[v] = view_gradient(d, v);
     ndp_graph_append(d->g, NDP_NODES_INPUT_GRAD, &ndp_op_copy, &(ndp_op_attr){.type = d->g->values[to].view.dtype},
                      "d view", (int[]){value}, 1, &to, 1);
     return d->g->status;
@@ -146,7 +152,7 @@ static ndp_status rule_input_grad(ndp_bwd *b, const ndp_op *op, const ndp_op_att
         if (v != NDP_NONE && g->values[v].parent != NDP_NONE) {
             bool adds = k == 0 && earlier != NDP_NONE; /* to what is there, element by element */
             NDP_TRY(adds ? NDP_OK : check_first_through_view(d, v));
-            d->grad[v] = target[k] = adds ? earlier : column_gradient(d, v);
+            d->grad[v] = target[k] = adds ? earlier : view_gradient(d, v);
         }
     }
     NDP_TRY(own_operand(d, op, ins, target));

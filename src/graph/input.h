@@ -13,6 +13,7 @@ typedef enum ndp_extent {
     NDP_EXTENT_TOKENS,    /* rows of a unit */
     NDP_EXTENT_QUERIES,   /* rows that this rank's attention makes */
     NDP_EXTENT_KEYS,      /* rows that it sees; with a cache, the rows of the cache */
+    NDP_EXTENT_SEQUENCE,  /* all rows of a micro-batch, in order, on every rank */
     NDP_EXTENT_POSITIONS, /* of a table by position */
     NDP_EXTENT_UNITS,     /* of the whole model */
     NDP_EXTENT_TEXTS,     /* that a cache is of */

@@ -39,10 +39,7 @@ static bool breaks_rule(const ndp_layout *l, const ndp_layout_facts *facts, char
     else if (facts && facts->heads % tp_sp != 0)
         snprintf(why, TEXT, "%d attention head%s not divisible by tp %d x sp %d = %lld", facts->heads,
                  facts->heads == 1 ? " is" : "s are", l->size[NDP_TP], l->size[NDP_SP], (long long)tp_sp);
-    else if (facts && facts->state_heads > 0 && l->size[NDP_CP] * l->size[NDP_SP] > 1)
-        snprintf(why, TEXT, "cp %d x sp %d cuts the sequence, and layers with a state need all rows of it",
-                 l->size[NDP_CP], l->size[NDP_SP]);
-    else if (facts && facts->state_heads % tp_sp != 0)
+    else if (facts && facts->state_heads % l->size[NDP_TP] != 0)
         snprintf(why, TEXT, "%d key head%s of layers with a state %s not divisible by tp %d", facts->state_heads,
                  facts->state_heads == 1 ? "" : "s", facts->state_heads == 1 ? "is" : "are", l->size[NDP_TP]);
     else if (facts && facts->heads > 0 && kv_breaks(l, facts, why))

@@ -108,8 +108,8 @@ typedef struct ndp_layout_facts {
 } ndp_layout_facts;
 
 /* Fills the one size that is 0 ("auto") so that the product is `world`. NDP_EINVAL, with the numbers, what to set and
- * the nearest legal layouts: a product that is not `world`; heads, or key heads of layers with a
- * state, % (tp x sp) != 0; kv heads and tp x sp where neither
+ * the nearest legal layouts: a product that is not `world`; heads % (tp x sp) != 0; key heads of
+ * layers with a state % tp != 0; kv heads and tp x sp where neither
  * divides the other; pp > layers; ep that does not divide dp_shard x cp x sp x tp, or is more than the experts. `facts`
  * may be NULL (product only). */
 NDP_API ndp_status ndp_layout_resolve(ndp_layout *layout, int world, const ndp_layout_facts *facts);

@@ -44,13 +44,15 @@ const ndp_op ndp_op_conv_silu = {
     .shape = shape,
     .backward = backward,
     .cost = cost,
+    .reads = NDP_READS_wide_grad,
     NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "Tc"), NDP_IS(OPERAND, 1, "cK"), NDP_IS(OPERAND, 2, "T1")},
                .out = {NDP_IS(RESULT, 0, "Tc")}}),
 };
 
 static ndp_status dx_shape(ndp_op_call *c) {
+    const ndp_view *x = &c->in[1];
     NDP_TRY(check(c, 1));
-    ndp_shape_like(&c->out[0], &c->in[1]);
+    ndp_shape_set(&c->out[0], x->rows, x->cols, c->attr->wide_grad ? ndp_wide(x->dtype) : x->dtype);
     return ndp_shape_acc(c, 4);
 }
 
@@ -67,6 +69,7 @@ const ndp_op ndp_op_conv_silu_dx = {
     .rows = NDP_ROWS_MIXED,
     .shape = dx_shape,
     .cost = bwd_cost,
+    .reads = NDP_READS_wide_grad,
     NDP_FLOWS({.node = &ndp_op_conv_silu,
                .in = {NDP_IS(D_RESULT, 0, "Tc"), NDP_IS(OPERAND, 0, "Tc"), NDP_IS(OPERAND, 1, "cK"),
                       NDP_IS(OPERAND, 2, "T1"), NDP_IS(EARLIER, 0, "..")},

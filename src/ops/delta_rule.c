@@ -96,7 +96,7 @@ DECAY_GRADIENT(delta_decay_ddt, 2, "1h", NDP_ROWS_SUMMED, decay_row_shape)
 
 /* delta_rule ----------------------------------------------------------------------------------------------------- */
 
-enum { READS = NDP_READS_heads | NDP_READS_kv_heads | NDP_READS_head_dim | NDP_READS_v_dim };
+enum { READS = NDP_READS_heads | NDP_READS_kv_heads | NDP_READS_head_dim | NDP_READS_v_dim | NDP_READS_wide_grad };
 
 /* Of q and what follows it, and of its gradients: all rows, and all heads of a key head together. */
 #define BY_GROUP(kind, number) NDP_IS(kind, number, "Th", .each = NDP_EACH_GROUP)
@@ -177,6 +177,7 @@ static ndp_status bwd_shape(ndp_op_call *c) {
                     "delta_rule_bwd: do " NDP_SHAPE ", v " NDP_SHAPE, NDP_SHAPE_ARGS(*d_o), NDP_SHAPE_ARGS(*v));
     for (int i = 0; i < 5; i++)
         ndp_shape_like(&c->out[i], &c->in[i + 1]);
+    c->out[4].dtype = c->attr->wide_grad ? ndp_wide(v->dtype) : v->dtype;
     return NDP_OK;
 }
 

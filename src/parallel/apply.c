@@ -32,6 +32,8 @@ static const struct tensor_rule {
              {&ndp_op_dora, ndp_tensor_dora},
              {&ndp_op_dora_squares, ndp_tensor_dora_squares},
              {&ndp_op_attention, ndp_context_attention},
+             {&ndp_op_conv_silu, ndp_context_filter},
+             {&ndp_op_delta_rule, ndp_context_delta},
              {&ndp_op_document_sums, ndp_pairs_document_sums},
              {&ndp_op_pair_loss, ndp_pass_rowwise}, /* of whole documents */
              {&ndp_op_pair_rows, ndp_pass_rowwise},
@@ -142,6 +144,7 @@ static ndp_status pass_rows(ndp_pass *p) {
     in->mixtures.n = 0; /* counted with the units */
     in->rows[NDP_EXTENT_TOKENS] = rows->tokens;
     in->rows[NDP_EXTENT_QUERIES] = rows->queries;
+    in->rows[NDP_EXTENT_SEQUENCE] = rows->padded;
     if (whole->opts.mode != NDP_MODEL_CACHED)
         in->rows[NDP_EXTENT_KEYS] = rows->keys;
     return NDP_OK;

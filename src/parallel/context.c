@@ -112,6 +112,67 @@ ndp_status ndp_context_attention(ndp_pass *p) {
     return p->to->status;
 }
 
+/* ---- layers with a state ----
+ *
+ * The rows follow each other, so each rank of cp and sp has all rows of what the state is made of, and computes the
+ * same; it keeps its own rows of the result. TODO */
+
+static ndp_status check_order(const ndp_pass *p) {
+    return p->rows.zigzag ? NDP_FAIL(NDP_ENOTSUP,
+                                     "unit %s: op %s takes rows in their order, and zig-zag chunks have another: set "
+                                     "parallelism.cp_zigzag: false",
+                                     p->from->name, p->node->op->name)
+                          : NDP_OK;
+}
+
+static bool has_all_rows(const ndp_pass *p) { return p->rows.cp == 1 && p->rows.sp == 1; }
+
+/* All rows of a value of which this rank has its tokens. Its gradient arrives wide, and is rounded when it is summed.
+ */
+static int all_rows(ndp_pass *p, int x) {
+    const int sizes[] = {p->rows.sp, p->rows.cp};
+    static const ndp_group_kind groups[] = {NDP_GROUP_SP, NDP_GROUP_CP};
+    ndp_dtype type = p->to->values[x].view.dtype;
+    for (int i = 0; i < 2; i++) {
+        ndp_op_attr attr = over(groups[i], sizes[i]);
+        attr.type = i == 1 && sizes[0] > 1 ? ndp_wide(type) : type, attr.wide_grad = ndp_wide(type) != type;
+        int rows = sizes[i] > 1 ? ndp_pass_contiguous(p, x) : x;
+        if (sizes[i] > 1)
+            x = ndp_graph_op1(p->to, &ndp_op_all_gather, &attr, p->to->values[rows].name, &rows, 1);
+    }
+    return x;
+}
+
+static int own_rows(ndp_pass *p, int x) {
+    return p->rows.tokens == p->to->values[x].view.rows
+               ? x
+               : ndp_graph_rows(p->to, x, ndp_row_cut_first(&p->rows), p->rows.tokens);
+}
+
+/* Of (x, taps, starts): all rows of the result. */
+ndp_status ndp_context_filter(ndp_pass *p) {
+    NDP_TRY(check_order(p));
+    int ins[] = {all_rows(p, ndp_pass_in(p, 0)), ndp_pass_in(p, 1), ndp_pass_in(p, 2)};
+    const ndp_op_attr attr = {.wide_grad = !has_all_rows(p) && p->to->compute != ndp_wide(p->to->compute)};
+    const char *name = p->from->values[p->node->out[0]].name;
+    ndp_pass_out(p, 0, ndp_graph_op1(p->to, p->node->op, &attr, name, ins, 3),
+                 p->tp > 1 ? NDP_SPREAD_COLS : NDP_SPREAD_SAME);
+    return p->to->status;
+}
+
+/* Of (q, k, v, decay, b, starts): q, k and v were filtered. */
+ndp_status ndp_context_delta(ndp_pass *p) {
+    int ins[6];
+    NDP_TRY(check_order(p));
+    for (int i = 0; i < 6; i++)
+        ins[i] = i == 3 || i == 4 ? all_rows(p, ndp_pass_in(p, i)) : ndp_pass_in(p, i);
+    ndp_op_attr attr = ndp_local_attr(p->mesh, p->node->attr);
+    attr.wide_grad = !has_all_rows(p) && p->to->compute != ndp_wide(p->to->compute);
+    int o = ndp_graph_op1(p->to, p->node->op, &attr, p->from->values[p->node->out[0]].name, ins, 6);
+    ndp_pass_out(p, 0, own_rows(p, o), p->tp > 1 ? NDP_SPREAD_COLS : NDP_SPREAD_SAME);
+    return p->to->status;
+}
+
 /* ---- context axis, ring ---- */
 
 typedef struct ring {

@@ -89,6 +89,8 @@ ndp_status ndp_tensor_dropout(ndp_pass *p);
 ndp_status ndp_tensor_dora(ndp_pass *p);
 ndp_status ndp_tensor_dora_squares(ndp_pass *p);
 ndp_status ndp_context_attention(ndp_pass *p);
+ndp_status ndp_context_filter(ndp_pass *p);
+ndp_status ndp_context_delta(ndp_pass *p);
 ndp_status ndp_pairs_document_sums(ndp_pass *p);
 ndp_status ndp_experts_route(ndp_pass *p);
 ndp_status ndp_experts_order(ndp_pass *p);

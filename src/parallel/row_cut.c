@@ -32,7 +32,7 @@ static int64_t row_of(const ndp_row_cut *r, int cp_rank, int64_t i) {
 }
 
 int64_t ndp_row_cut_at(const ndp_row_cut *r, ndp_extent extent, int64_t i) {
-    if (extent == NDP_EXTENT_DOCUMENTS)
+    if (extent == NDP_EXTENT_DOCUMENTS || extent == NDP_EXTENT_SEQUENCE)
         return i;
     if (extent == NDP_EXTENT_TOKENS)
         return row_of(r, r->cp_rank, r->sp_rank * r->tokens + i);
@@ -41,6 +41,8 @@ int64_t ndp_row_cut_at(const ndp_row_cut *r, ndp_extent extent, int64_t i) {
     int block = (int)(i / r->queries), rank = r->ring ? (r->cp_rank - block + r->cp) % r->cp : block;
     return row_of(r, rank, i % r->queries);
 }
+
+int64_t ndp_row_cut_first(const ndp_row_cut *r) { return row_of(r, r->cp_rank, r->sp_rank * r->tokens); }
 
 int ndp_local_heads(const ndp_mesh *mesh, int heads) {
     int tp = mesh->layout.size[NDP_TP];

@@ -1,13 +1,13 @@
 #include "check.h"
 #include "mesh/mesh.h"
 
-static const ndp_layout_facts llama = {32, 8, 32, 0, 0}, smol = {9, 3, 30, 0, 0}, four_kv = {24, 4, 12, 0, 0},
-                              qwen = {14, 2, 24, 0, 0}, large = {128, 8, 126, 0, 0}, mixture = {32, 4, 48, 128, 0};
+static const ndp_layout_facts llama = {32, 8, 32, 0, 0, 0}, smol = {9, 3, 30, 0, 0, 0}, four_kv = {24, 4, 12, 0, 0, 0},
+                              qwen = {14, 2, 24, 0, 0, 0}, large = {128, 8, 126, 0, 0, 0}, mixture = {32, 4, 48, 128, 0, 0};
 
 /* Layers with 4 kv heads beside others with 16: a rank of tp has one of these for itself. */
 static void kv_heads_differ(void **state) {
     (void)state;
-    static const ndp_layout_facts gemma = {32, 4, 60, 0, 16};
+    static const ndp_layout_facts gemma = {32, 4, 60, 0, 16, 0};
     ndp_layout fits = {{1, 1, 1, 1, 2, 16, 1}}, wide = {{1, 1, 1, 1, 1, 32, 1}}, odd = {{1, 1, 1, 1, 1, 3, 1}};
     CHECK_OK(ndp_layout_resolve(&fits, 32, &gemma));
     CHECK_FAILS(ndp_layout_resolve(&wide, 32, &gemma), NDP_EINVAL, "some layers have 4 kv heads, others 16");
@@ -199,7 +199,7 @@ static void heads_that_are_refused(void **state) {
 
 static void stages_and_experts_that_are_refused(void **state) {
     (void)state;
-    static const ndp_layout_facts tiny = {1, 1, 1, 0, 0}, few_experts = {32, 4, 48, 6, 0};
+    static const ndp_layout_facts tiny = {1, 1, 1, 0, 0, 0}, few_experts = {32, 4, 48, 6, 0, 0};
     static const refusal cases[] = {
         {{{2, 1, 1, 1, 1, 1, 1}}, 2, &tiny, "pp 2 is more than the 1 layer.", ": dp_shard 2"},
         {{{1, 1, 1, 1, 1, 2, 1}}, 2, &tiny, "1 attention head is not divisible by tp 2", ": dp_shard 2"},
@@ -251,7 +251,7 @@ static void nonsense(void **state) {
     CHECK_FAILS(ndp_layout_resolve(&negative, 4, NULL), NDP_EINVAL, "dp_replicate_size is -2");
     CHECK_FAILS(ndp_layout_resolve(&no_ep, 1, NULL), NDP_EINVAL, "ep_size is 0");
     CHECK_FAILS(ndp_layout_resolve(&one, 0, NULL), NDP_EINVAL, "0 ranks");
-    CHECK_FAILS(ndp_layout_resolve(&one, 1, &(ndp_layout_facts){0, 1, 1, 0, 0}), NDP_EINVAL, "0 heads");
+    CHECK_FAILS(ndp_layout_resolve(&one, 1, &(ndp_layout_facts){0, 1, 1, 0, 0, 0}), NDP_EINVAL, "0 heads");
     CHECK_FAILS(ndp_layout_resolve(&huge, 65536, NULL), NDP_EINVAL, "but the run has 65536");
 }
 

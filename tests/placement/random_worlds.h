@@ -94,7 +94,7 @@ static inline bool random_model(drawing *d, const ndp_layout *l, ndp_facts *f, n
         next(d, 2) ? "true" : "false", next(d, 2) ? "true" : "false", next(d, 3) ? "" : ", \"sliding_window\": 5");
     ndp_status st = ndp_facts_parse_text(json, type, f);
     free(json);
-    *facts = (ndp_layout_facts){heads, kv_heads, layers, 0, 0};
+    *facts = (ndp_layout_facts){.heads = heads, .kv_heads = kv_heads, .layers = layers};
     ndp_layout whole = *l;
     return st == NDP_OK && ndp_layout_resolve(&whole, world_size(l), facts) == NDP_OK;
 }

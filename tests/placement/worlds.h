@@ -90,8 +90,7 @@ static inline void world_cut(planned *w) {
 static inline void world_take(planned *w, const char *name, const world_way *y, const ndp_device *device) {
     w->model_name = name, w->way = *y, w->exec = (ndp_exec){.device = device, .threads = 1};
     w->opts = (ndp_engine_opts){.model = &w->model,
-                                .step = {.parallel = y->parallel,
-                                         .accumulation = y->micro_batches,
+                                .step = {.accumulation = y->micro_batches,
                                          .reshard = y->reshard,
                                          .recompute = y->recompute,
                                          .reduce_once = y->reduce_once,
@@ -103,6 +102,8 @@ static inline void world_take(planned *w, const char *name, const world_way *y, 
                                                        .momentum = 0.95,
                                                        .weight_decay = 0.1,
                                                        .max_norm = 0.1}}};
+    w->way.parallel.cp_zigzag &= !has_states(&w->model);
+    w->opts.step.parallel = w->way.parallel;
     if (y->table)
         CHECK_OK(ndp_pipeline_read(y->table, y->micro_batches, &w->table));
     else if (y->layout.size[NDP_PP] > 1)
@@ -212,7 +213,7 @@ typedef struct world_model {
     "{\"model_type\": \"" type "\", \"vocab_size\": 37, \"num_hidden_layers\": %d, \"hidden_size\": " #hidden ", "     \
     "\"num_attention_heads\": " #h ", \"num_key_value_heads\": " #kv ", \"intermediate_size\": 17, "                   \
     "\"max_position_embeddings\": 64, \"rope_theta\": 100.0, \"initializer_range\": 0.3, " keys "}",                   \
-        {h, kv, 0, 0, 0}, NDP_PACKING_NONE, NDP_PREFERENCE_##loss, logits
+        {.heads = h, .kv_heads = kv}, NDP_PACKING_NONE, NDP_PREFERENCE_##loss, logits
 #define WORLD_PAIRS(loss, ...) WORLD_LOSS(loss, false, __VA_ARGS__)
 #define WORLD_MODEL(...) WORLD_LOSS(NONE, false, __VA_ARGS__)
 
@@ -227,7 +228,7 @@ static const world_model world_models[] = {
     {"gpt2",
      "{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_layer\": %d, \"n_embd\": 24, \"n_head\": 4, \"n_inner\": 17, "
      "\"n_positions\": 20}",
-     {4, 4, 0, 0, 0},
+     {.heads = 4, .kv_heads = 4},
      NDP_PACKING_NONE,
      NDP_PREFERENCE_NONE,
      false},
@@ -247,12 +248,16 @@ static const world_model world_models[] = {
      WORLD_MODEL("gpt_oss", 12, 4, 2,
                  "\"head_dim\": 8, \"num_local_experts\": 4, \"num_experts_per_tok\": 2, \"sliding_window\": 5, "
                  "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 100.0}")},
+    {"states", WORLD_MODEL("qwen3_5_text", 12, 4, 2,
+                           "\"head_dim\": 8, \"full_attention_interval\": 2, \"linear_num_key_heads\": 4, "
+                           "\"linear_num_value_heads\": 8, \"linear_key_head_dim\": 3, \"linear_value_head_dim\": 2, "
+                           "\"linear_conv_kernel_dim\": 3")},
     /* Blocks of nf4 go across rows of 36 columns; tp cuts between them. More than one scale of scales. */
     {"packed",
      "{\"model_type\": \"phi3\", \"vocab_size\": 37, \"num_hidden_layers\": %d, \"hidden_size\": 36, "
      "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 64, \"intermediate_size\": 256, "
      "\"max_position_embeddings\": 64, \"rope_theta\": 100.0, \"initializer_range\": 0.3}",
-     {4, 2, 0, 0, 0},
+     {.heads = 4, .kv_heads = 2},
      NDP_PACKING_NF4,
      NDP_PREFERENCE_NONE,
      false}};

@@ -45,6 +45,10 @@ static const char *const tiny_families[] = {
             "\"num_experts_per_tok\": 3, \"moe_intermediate_size\": 7, \"first_k_dense_replace\": 1"),
     TINY("gpt_oss", "\"head_dim\": 6, \"num_local_experts\": 5, \"num_experts_per_tok\": 2, \"sliding_window\": 3, "
                     "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 100.0}"),
+    TINY("qwen3_5_text", "\"head_dim\": 6, \"layer_types\": [\"linear_attention\", \"full_attention\"], "
+                         "\"linear_num_key_heads\": 4, \"linear_num_value_heads\": 8, \"linear_key_head_dim\": 3, "
+                         "\"linear_value_head_dim\": 5, \"linear_conv_kernel_dim\": 3, \"partial_rotary_factor\": 0.7, "
+                         "\"rms_norm_eps\": 0.01"),
     TINY_GPT2};
 
 #endif

@@ -17,6 +17,12 @@ typedef struct family_model {
     "\"num_hidden_layers\": 3, \"max_position_embeddings\": 64, \"initializer_range\": 0.1, " HEADS(                   \
         heads, kv_heads) ", " keys "}"
 
+#define STATES                                                                                                         \
+    "\"head_dim\": 6, \"layer_types\": [\"linear_attention\", \"full_attention\", \"linear_attention\"], "             \
+    "\"linear_num_key_heads\": 4, \"linear_num_value_heads\": 8, \"linear_key_head_dim\": 5, "                         \
+    "\"linear_value_head_dim\": 3, \"linear_conv_kernel_dim\": 4, \"rms_norm_eps\": 0.001, "                           \
+    "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 100.0, \"partial_rotary_factor\": 0.7}"
+
 static const family_model family_models[] = {
     {"llama", MODEL("llama", "8", "1",
                     "\"head_dim\": 6, \"attention_bias\": true, \"mlp_bias\": true, \"rope_parameters\": "
@@ -116,6 +122,10 @@ static const family_model family_models[] = {
            "\"n_group\": 3, \"topk_group\": 2, \"moe_intermediate_size\": 14, \"first_k_dense_replace\": 1, "
            "\"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 100.0, \"factor\": 4.0, \"mscale\": 1.0, "
            "\"mscale_all_dim\": 0.8, \"original_max_position_embeddings\": 16}")},
+    {"qwen3_5", MODEL("qwen3_5_text", "8", "4", STATES ", \"attention_bias\": true, \"tie_word_embeddings\": true")},
+    {"qwen3_next", MODEL("qwen3_next", "8", "4",
+                         STATES ", \"num_experts\": 5, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 14, "
+                                "\"shared_expert_intermediate_size\": 26, \"mlp_only_layers\": [0]")},
     {"gpt2", "{\"model_type\": \"gpt2\", \"vocab_size\": 263, \"n_layer\": 3, \"n_embd\": 24, \"n_head\": 6, "
              "\"n_inner\": 50, \"n_positions\": 50, \"initializer_range\": 0.2}"}};
 

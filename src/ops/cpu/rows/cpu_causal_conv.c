@@ -149,7 +149,7 @@ NDP_INLINE void silu_dx_rows(ndp_dtype type, const ndp_op_call *c, const silu_bl
         for (int64_t j = 0; j < b->reach && s + j < dy->rows; j++)
             if (start_of(b->start, s + j) <= s)
                 add_product(NDP_F32, b->n, b->taps[j], du[(s + j) % NDP_MAX_TAPS], sum);
-        store(type, b->n, sum, ndp_at(&c->out[0], s, b->at));
+        store(c->out[0].dtype, b->n, sum, ndp_at(&c->out[0], s, b->at));
     }
 }
 
