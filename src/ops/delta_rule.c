@@ -108,13 +108,11 @@ enum { READS = NDP_READS_heads | NDP_READS_kv_heads | NDP_READS_head_dim | NDP_R
 static ndp_status check(const ndp_op_call *c, const ndp_view *in) {
     const ndp_op_attr *a = c->attr;
     const ndp_view *q = &in[0], *v = &in[2], *g = &in[3], *b = &in[4], *start = &in[5];
-    NDP_SHAPE_CHECK(a->heads > 0 && a->kv_heads > 0 && a->heads % a->kv_heads == 0 && a->head_dim > 0 && a->v_dim >= 0,
-                    "%s: heads %d, kv_heads %d, head_dim %d, v_dim %d", c->op->name, a->heads, a->kv_heads, a->head_dim,
-                    a->v_dim);
     NDP_SHAPE_SAME(c, in[0], in[1]);
-    NDP_SHAPE_CHECK(q->cols == (int64_t)a->kv_heads * a->head_dim && v->rows == q->rows && v->dtype == q->dtype &&
-                        v->cols == (int64_t)a->heads * ndp_v_dim(a),
-                    "%s: q " NDP_SHAPE ", v " NDP_SHAPE " with %d heads of %d and %d of %d", c->op->name,
+    NDP_SHAPE_CHECK(a->heads > 0 && a->kv_heads > 0 && a->heads % a->kv_heads == 0 && a->head_dim > 0 &&
+                        a->v_dim >= 0 && q->cols == (int64_t)a->kv_heads * a->head_dim && v->rows == q->rows &&
+                        v->cols == (int64_t)a->heads * ndp_v_dim(a) && v->dtype == q->dtype,
+                    "%s: q " NDP_SHAPE ", v " NDP_SHAPE " with %d key heads of %d and %d heads of %d", c->op->name,
                     NDP_SHAPE_ARGS(*q), NDP_SHAPE_ARGS(*v), a->kv_heads, a->head_dim, a->heads, ndp_v_dim(a));
     NDP_SHAPE_CHECK(g->rows == q->rows && g->cols == a->heads && g->dtype == ndp_wide(q->dtype) && b->rows == q->rows &&
                         b->cols == a->heads && b->dtype == q->dtype,

@@ -86,14 +86,14 @@ hanging=$!
 contact "$bundle" NDP_TEST_DEVICE=sim NDP_TEST_SMALL=1 FIRST_CONTACT_SECONDS=6000
 code_is 0
 checks >has
-for check in env test_product test_xent test_step_ops test_update test_op_kernels test_attention golden \
-    "same run twice, same bits" "verify 8 ranks" test_op_kernels.memcheck test_attention.memcheck \
-    test_op_kernels.racecheck test_attention.racecheck bench.tiny peer.tiny; do
+for check in env test_product test_xent test_step_ops test_update test_op_kernels test_attention test_delta_rule golden \
+    "same run twice, same bits" "verify 8 ranks" test_op_kernels.memcheck test_attention.memcheck test_delta_rule.memcheck \
+    test_op_kernels.racecheck test_attention.racecheck test_delta_rule.racecheck bench.tiny peer.tiny; do
     echo "$check: passed"
 done >wanted
 cmp -s has wanted || fail "the table: $(diff has wanted)"
 says "$logs/env" '^ndparallel '
-for program in test_product test_xent test_step_ops test_update test_op_kernels test_attention; do
+for program in test_product test_xent test_step_ops test_update test_op_kernels test_attention test_delta_rule; do
     lines "$logs/$program" 1 '^contexts of sim: 1$'
 done
 says "$logs/golden" '^llama-yarn +fp32 4 ranks'
@@ -123,15 +123,15 @@ code_is 0
 checks >has
 lines has "$(wc -l <has)" ': passed$'
 sort fast/called >calls
-for program in test_product test_xent test_step_ops test_update test_op_kernels test_attention; do
+for program in test_product test_xent test_step_ops test_update test_op_kernels test_attention test_delta_rule; do
     lines calls 1 "^$program  LD_LIBRARY_PATH= NDP_GPU_GUARD=1 NDP_TEST_SMALL=\$"
 done
 lines calls 1 '^test_golden 3 LD_LIBRARY_PATH= NDP_GPU_GUARD= '
 lines calls 4 '^ndparallel '
 lines calls 3 '^ndparallel (train|verify) .*--device cuda '
-lines calls 4 '^compute-sanitizer '
+lines calls 6 '^compute-sanitizer '
 for tool in memcheck racecheck; do
-    for program in test_op_kernels test_attention; do
+    for program in test_op_kernels test_attention test_delta_rule; do
         lines calls 1 "^compute-sanitizer --tool $tool --error-exitcode 1 --report-api-errors no --kernel-name regex=ndp_ bin/$program LD_LIBRARY_PATH= NDP_GPU_GUARD=1 NDP_TEST_SMALL=1\$"
     done
 done

@@ -647,6 +647,10 @@ static void split_sums_are_others(void **state) {
         {&ndp_op_layernorm_dw, .wide = 4, .in = {some(T, N, 1), some(T, N, 2), some(T, 2, 3)}},
         {&ndp_op_dora_squares, .attr = {.scale = 1}, .in = {some(T, 100, 1), some(3, 100, 2), some(T, 3, 3)}},
         {&ndp_op_dora_dm, .wide = 4, .in = {some(T, N, 1), some(T, N, 2), some_squares(N)}},
+        {&ndp_op_conv_silu_dw, .in = {some(T, N, 1), some(T, N, 2), some(N, 3, 3), matrix(NDP_I32, T, 1)}},
+        {&ndp_op_delta_decay_ddt, .wide = 1, .in = {some(T, 3, 1), some(T, 3, 2), some(1, 3, 3), some(1, 3, 4)}},
+        {&ndp_op_delta_rule, .attr = {.heads = 2, .kv_heads = 2, .head_dim = 4}, .wide = 8,
+         .in = {some(T, 8, 1), some(T, 8, 2), some(T, 8, 3), matrix(NDP_F32, T, 2), some(T, 2, 4), some_starts(T)}},
         {&ndp_op_embedding_dw, .out_rows = 3, .in = {random_ints(T, 0, 3, 1), some(T, N, 1)}}};
     for (int i = 0; i < NDP_COUNT(cases); i++) {
         kernel_case *k = &cases[i];

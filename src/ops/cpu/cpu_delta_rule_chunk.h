@@ -19,7 +19,8 @@ typedef struct delta_chunk {
     float *q, *k, *k_t, *kk, *qk;
 } delta_chunk;
 
-/* Of a value head. l: the product of the decays between rows; a: -A; p: P. */
+/* Of a value head. l: the product of the decays between rows; a: -A, with any
+ * diagonal; p: P. */
 typedef struct delta_head {
     int64_t head;
     float since[CHUNK], until[CHUNK], beta[CHUNK]; /* decays from before the chunk to a row, from a row to its end */
@@ -204,7 +205,6 @@ static void head_begin(const ndp_delta *d, const delta_chunk *c, int64_t head, d
             if (queries)
                 vec_store(h->p + at, vec_load(c->qk + at) * l);
         }
-        h->a[i * CHUNK + i] = 0;
     }
 }
 

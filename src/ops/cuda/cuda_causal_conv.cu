@@ -66,6 +66,12 @@ NDP_CUDA_KERNEL_WITH_SCRATCH(causal_conv_dw)
 
 /* ---- conv_silu: w has a row for each column, whose last number weighs the row itself ---- */
 
+/* By the short division: the long one is a call, and what lives across it does not stay in registers. */
+static __device__ __forceinline__ float silu_slope(float x) {
+    float s = __fdividef(1.0f, 1.0f + expf(-x));
+    return s * (1.0f + x * (1.0f - s));
+}
+
 struct silu_conv {
     ndp_view x, w, start;
     /* What weighs the row j rows back, for columns c .. c + 7. */
@@ -87,7 +93,7 @@ struct silu_conv {
     __device__ ndp_lanes gradient(const ndp_view &dy, int64_t t, int64_t c) const {
         ndp_lanes d = ndp_get8(dy, t, c), u = before(t, c);
         for (int k = 0; k < NDP_LANES; k++)
-            d.x[k] *= ndp_sigmoid(u.x[k]) * (1.0f + u.x[k] * ndp_sigmoid(-u.x[k]));
+            d.x[k] *= silu_slope(u.x[k]);
         return d;
     }
 };
@@ -128,17 +134,18 @@ struct conv_silu_dw_of {
     silu_conv conv;
     ndp_view dy;
     __device__ ndp_lanes operator()(int64_t t, int64_t j, int64_t) const {
-        const ndp_view &w = conv.w;
-        ndp_lanes out = {};
+        ndp_lanes tap = ndp_get8(conv.w, j, 0), x = {};
+        int64_t first = ndp_int(conv.start, t) > 0 ? ndp_int(conv.start, t) : 0, from = t + 1 - conv.w.cols;
         float u = 0;
-        int64_t seen = ndp_int(conv.start, t) > 0 ? ndp_int(conv.start, t) : 0;
-        for (int64_t i = 0; i < w.cols && t - i >= seen; i++)
-            u += ndp_get(w, j, w.cols - 1 - i) * ndp_get(conv.x, t - i, j);
-        float du = ndp_get(dy, t, j) * ndp_sigmoid(u) * (1.0f + u * ndp_sigmoid(-u));
+        for (int k = 0; k < NDP_LANES; k++) {
+            if (k < conv.w.cols && from + k >= first)
+                x.x[k] = ndp_get(conv.x, from + k, j);
+            u += tap.x[k] * x.x[k];
+        }
+        float du = ndp_get(dy, t, j) * silu_slope(u);
         for (int k = 0; k < NDP_LANES; k++)
-            if (k < w.cols && t - (w.cols - 1 - k) >= seen)
-                out.x[k] = du * ndp_get(conv.x, t - (w.cols - 1 - k), j);
-        return out;
+            x.x[k] *= du;
+        return x;
     }
 };
 static_assert((int)NDP_MAX_TAPS <= (int)NDP_LANES, "the taps of a column are lanes");

@@ -2,7 +2,7 @@
 #include "ops/cuda/cuda_delta_rule.cuh"
 #include "ops/cuda/cuda_kernels.hpp"
 
-static __global__ void __launch_bounds__(DELTA_THREADS) delta_forward(delta_problem_views p) {
+static __global__ void __launch_bounds__(DELTA_THREADS) ndp_delta_rule_kernel(delta_problem_views p) {
     __shared__ delta_shared s;
     delta_buffers room = {p.scratch + blockIdx.x * p.floats};
     delta_triangles t = take_triangles(&room);
@@ -30,6 +30,6 @@ static __global__ void __launch_bounds__(DELTA_THREADS) delta_forward(delta_prob
 static ndp_status run_delta_rule(const ndp_op_call *c) {
     delta_problem_views p = problem_of(c, c->in);
     p.o = c->out[0], p.floats = ndp_delta_forward_floats(c->attr);
-    return ndp_launch(c, delta_forward, dim3((unsigned)c->attr->heads), dim3(DELTA_THREADS), 0, p);
+    return ndp_launch(c, ndp_delta_rule_kernel, dim3((unsigned)c->attr->heads), dim3(DELTA_THREADS), 0, p);
 }
 NDP_CUDA_KERNEL_WITH_SCRATCH(delta_rule)

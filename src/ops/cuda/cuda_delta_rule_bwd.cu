@@ -191,7 +191,8 @@ static __device__ void take_gradients(delta_gradients *g) {
     g->kept = room.take(p.group * g->kept_floats), g->firsts = (int *)room.next;
 }
 
-static __global__ void __launch_bounds__(DELTA_THREADS) delta_backward(delta_problem_views p, int64_t kept_floats) {
+static __global__ void __launch_bounds__(DELTA_THREADS)
+    ndp_delta_rule_bwd_kernel(delta_problem_views p, int64_t kept_floats) {
     __shared__ delta_shared s;
     delta_gradients g = {};
     g.p = p, g.s = &s, g.kept_floats = kept_floats;
@@ -224,7 +225,7 @@ static ndp_status run_delta_rule_bwd(const ndp_op_call *c) {
     delta_problem_views p = problem_of(c, c->in + 1);
     p.d_o = c->in[0], p.dq = c->out[0], p.dk = c->out[1], p.dv = c->out[2], p.dg = c->out[3], p.db = c->out[4];
     p.floats = ndp_delta_backward_floats(c->attr, p.q.rows, p.chunk);
-    return ndp_launch(c, delta_backward, dim3((unsigned)c->attr->kv_heads), dim3(DELTA_THREADS), 0, p,
+    return ndp_launch(c, ndp_delta_rule_bwd_kernel, dim3((unsigned)c->attr->kv_heads), dim3(DELTA_THREADS), 0, p,
                       ndp_delta_kept_floats(c->attr, p.q.rows, p.chunk));
 }
 NDP_CUDA_KERNEL_WITH_SCRATCH(delta_rule_bwd)

@@ -120,6 +120,7 @@ static inline float __uint_as_float(unsigned x) { return __int_as_float((int)x);
 static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+static inline float __fdividef(float a, float b) { return a / b; } /* a GPU: to 2 ulp, 0 where b is 2^126 or more */
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 using std::max;

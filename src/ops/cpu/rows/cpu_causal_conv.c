@@ -113,8 +113,8 @@ NDP_INLINE void silu_du(ndp_dtype type, const silu_block *b, const ndp_view *dy,
     const void *d = ndp_at(dy, t, b->at);
     silu_of(type, b, t, du);
     SIMD for (int64_t i = 0; i < b->n; i++) {
-        float u = du[i], s = ndp_vsigmoidf(u), left = ndp_vsigmoidf(-u);
-        du[i] = ndp_ld(d, type, i) * s * (1.0f + u * left);
+        float u = du[i], s = ndp_vsigmoidf(u);
+        du[i] = ndp_ld(d, type, i) * s * (1.0f + u * (1.0f - s));
     }
 }
 
