@@ -18,6 +18,7 @@ static ndp_segment factor_of(const ndp_segment *w, int r, ndp_factor factor, con
     }
     ndp_segment s = ndp_segment_whole(name, ndim, shape[0], shape[1], dim[0], dim[1]);
     memcpy(s.grain, grain, sizeof grain);
+    s.apart = ndp_factor_has_parts(factor) ? w->apart : 0; /* its rows take turns as those of W */
     s.projection = ndim == 2;
     s.coded = true;
     return s;

@@ -38,6 +38,12 @@ static const ndp_composite composites[] = {
     "{\"vocab_size\": " #vocab ", \"hidden_size\": " #hidden ", \"intermediate_size\": " #ffn                          \
     ", \"num_hidden_layers\": " #layers ", \"num_attention_heads\": " #heads ", \"num_key_value_heads\": " #kv_heads   \
     ", \"max_position_embeddings\": " #positions "}"
+#define MIXTURE_SIZES(vocab, hidden, layers, heads, kv_heads, positions, ffn, shared_ffn, choices, experts)            \
+    "{\"vocab_size\": " #vocab ", \"hidden_size\": " #hidden ", \"num_hidden_layers\": " #layers                       \
+    ", \"num_attention_heads\": " #heads ", \"num_key_value_heads\": " #kv_heads                                       \
+    ", \"max_position_embeddings\": " #positions ", \"moe_intermediate_size\": " #ffn                                  \
+    ", \"shared_expert_intermediate_size\": " #shared_ffn ", \"num_experts_per_tok\": " #choices                       \
+    ", \"num_experts\": " #experts "}"
 static const struct {
     const char *type, *sizes;
 } classes[] = {
@@ -53,6 +59,7 @@ static const struct {
     {"qwen2_5_vl_text", SIZES(152064, 8192, 29568, 80, 64, 8, 32768)},
     {"qwen3_vl_text", SIZES(151936, 4096, 22016, 32, 32, 32, 128000)},
     {"qwen3_5_text", SIZES(248320, 4096, 12288, 32, 16, 4, 32768)},
+    {"qwen3_5_moe_text", MIXTURE_SIZES(248320, 2048, 40, 16, 2, 32768, 512, 512, 8, 256)},
 };
 
 static const char text_config[] = "text_config";

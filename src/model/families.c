@@ -379,10 +379,10 @@ static void gpt2_init(ndp_facts *f) {
 #define LATENT                                                                                                         \
     .shape = ndp_shape_latent, .reads = {"n_routed_experts", "num_experts",  "num_local_experts",                      \
                                          "q_lora_rank",      "kv_lora_rank", "quantization_config"}
-#define STATES                                                                                                         \
+#define STATES(...)                                                                                                    \
     .norm = &ndp_norm_rms_offset, .init = qwen3_5_init, .qk_norm = NDP_QK_NORM_HEAD, .rotary = 0.25, .partial = true,  \
     .kv_heads_needed = true, .windows = {.listed = true}, .layers = ndp_layers_delta, .more = ndp_more_delta,          \
-    .reads = {"partial_rotary_factor", "num_experts", "num_local_experts"}
+    .reads = {"partial_rotary_factor", __VA_ARGS__}
 #define MIXTURE .more = ndp_more_experts, .reads = {"num_experts", "num_local_experts"}
 
 static const ndp_family families[] = {
@@ -449,10 +449,11 @@ static const ndp_family families[] = {
     {"gpt_oss", "GptOssForCausalLM", &gpt_oss_names, &gpt_oss_keys, .norm_eps = 1e-5, .init = gpt_oss_init,
      .kv_heads_needed = true, .windows = {.size = 128, .listed = true, .every = 2}, .more = ndp_more_gpt_oss,
      .reads = {"num_experts", "num_local_experts", "quantization_config"}},
-    {"qwen3_5_text", "Qwen3_5ForCausalLM", &qwen3_5_names, &qwen3_vl_keys, STATES, .mrope = NDP_MROPE_TURNS},
-    {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", &qwen3_5_moe_names, &qwen3_5_moe_keys, STATES,
-     .mrope = NDP_MROPE_TURNS},
-    {"qwen3_next", "Qwen3NextForCausalLM", &qwen3_next_names, &qwen3_next_keys, STATES},
+    {"qwen3_5_text", "Qwen3_5ForCausalLM", &qwen3_5_names, &qwen3_vl_keys, STATES(NULL), .mrope = NDP_MROPE_TURNS},
+    {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", &qwen3_5_moe_names, &qwen3_5_moe_keys,
+     STATES("num_experts", "num_local_experts"), .mrope = NDP_MROPE_TURNS},
+    {"qwen3_next", "Qwen3NextForCausalLM", &qwen3_next_names, &qwen3_next_keys,
+     STATES("num_experts", "num_local_experts")},
     {"gpt2", "GPT2LMHeadModel", &gpt2_names, &gpt2_keys, LAYER_NORM, .init = gpt2_init,
      .dropout = {"attn_pdrop", "resid_pdrop", "embd_pdrop"}},
 };

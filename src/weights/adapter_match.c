@@ -33,8 +33,9 @@ static ndp_adapted_tensor tensor_of(const ndp_model *m, const ndp_model_tensor *
                                 .rows = s.ndim == 2 ? s.whole[0] : 1,
                                 .cols = s.whole[1],
                                 .transposed = s.transposed,
+                                .by_depth = s.by_depth,
                                 .projection = s.projection && !stack,
-                                .linear = s.ndim == 2 && !table && !stack,
+                                .linear = s.ndim == 2 && !table && !stack && !s.by_depth,
                                 .expert = ndp_segment_is_stack(t->segment),
                                 .stack = parameter,
                                 .members = t->segment->stack_whole,
@@ -124,6 +125,8 @@ static ndp_status fail_shape(const matching_adapter *x, const ndp_tensor_entry *
 static ndp_tensor_spec spec_of(const matching_adapter *x, const ndp_adapted_tensor *t, ndp_factor part) {
     int64_t shape[2] = {t->transposed ? t->cols : t->rows, t->transposed ? t->rows : t->cols};
     int ndim = part == NDP_NO_FACTOR ? t->ndim : ndp_factor_shape(part, x->a->config.r, t->rows, t->cols, shape);
+    if (part == NDP_NO_FACTOR && t->by_depth)
+        return (ndp_tensor_spec){.ndim = 3, .shape = {t->rows, 1, t->cols}};
     return (ndp_tensor_spec){.ndim = ndim, .shape = {shape[ndim == 1], ndim == 1 ? 0 : shape[1]}};
 }
 

@@ -11,6 +11,7 @@ typedef struct ndp_adapted_tensor {
     int ndim;
     int64_t rows, cols; /* of a matrix: outputs, inputs; of a vector: 1, its length */
     bool transposed;    /* files hold [inputs, outputs] */
+    bool by_depth;      /* files hold [rows, 1, cols] */
     bool projection;    /* of a block */
     bool linear;        /* a projection, or a head that is not tied */
     bool expert;        /* one of a stack of matrices */

@@ -29,7 +29,7 @@ TEXT = 40  # tokens
 # A model of each family, with the targets that a job has by default.
 FAMILIES = ["llama-yarn", "linear-mqa", "mistral", "ministral", "ministral3", "qwen2", "qwen3", "seed-oss", "phi3", "olmo2", "olmo3", "smollm3", "granite", "gemma", "gemma2", "gemma3",
             "gpt2", "stablelm", "gpt-neox", "gpt-neox-serial", "starcoder2", "mixtral", "qwen3-moe", "qwen2-moe", "olmoe", "glm4-moe", "gpt-oss",
-            "deepseek-v2", "deepseek-v3", "glm4-moe-lite"]
+            "deepseek-v2", "deepseek-v3", "glm4-moe-lite", "qwen3-5", "qwen3-5-moe", "qwen3-next"]
 # Adapters that the program trains: kinds, targets that are some of those of a name, modules that are saved whole.
 TRAINED = [(name, {"r": 3}) for name in FAMILIES] + [
     ("llama-yarn", {"r": 3, "alpha": 6}),
@@ -48,6 +48,12 @@ TRAINED = [(name, {"r": 3}) for name in FAMILIES] + [
     ("qwen2-moe", {"r": 2, "dropout": 0.1, "targets": ["shared_expert.up_proj", "*.1.mlp.up_proj"]}),
     ("qwen2-moe", {"r": 2, "dora": True, "targets": ["q_proj", "o_proj"]}),
     ("qwen3-moe", {"r": 2, "rslora": True, "targets": ["*.mlp.*"], "modules_to_save": ["norm"]}),
+    # Of layers with a state, some of whose projections have their parts in turn.
+    ("qwen3-5", {"r": 2, "dora": True, "modules_to_save": ["conv1d", "embed_tokens"]}),
+    ("qwen3-5", {"r": 2, "targets": ["*.linear_attn.*"], "dropout": 0.1}),
+    ("qwen3-5-moe", {"r": 2, "rslora": True, "targets": ["in_proj_qkv", "in_proj_b", "in_proj_a", "q_proj"]}),
+    ("qwen3-next", {"r": 2, "dora": True, "targets": ["q_proj", "in_proj_qkvz", "in_proj_ba", "out_proj"]}),
+    ("qwen3-next", {"r": 2, "targets": ["in_proj_ba"], "modules_to_save": ["lm_head", "q_norm", "norm"]}),
     # Of experts.
     ("qwen3-moe", {"r": 3, "alpha": 5, "targets": ["experts.gate_up_proj", "experts.down_proj", "q_proj"]}),
     ("gpt-oss", {"r": 2, "targets": ["experts.gate_up_proj", "experts.down_proj", "linear"]}),
@@ -55,6 +61,7 @@ TRAINED = [(name, {"r": 3}) for name in FAMILIES] + [
     ("glm4-moe", {"r": 2, "targets": ["experts.gate_up_proj", "linear"]}),
     ("olmoe", {"r": 2, "targets": ["*.experts.*"]}),
     ("qwen2-moe", {"r": 2, "targets": ["experts.gate_up_proj", "experts.down_proj", "linear"], "modules_to_save": ["norm"]}),
+    ("qwen3-5-moe", {"r": 2, "targets": ["experts.gate_up_proj", "experts.down_proj", "linear"]}),
     # Of single experts, which PEFT makes those of stacks.
     ("qwen3-moe", {"r": 2, "rslora": True, "targets": ["*.experts.*.*", "linear"]}),
     ("olmoe", {"r": 3, "alpha": 4, "targets": ["*.experts.*.*", "linear"]}),
@@ -62,7 +69,7 @@ TRAINED = [(name, {"r": 3}) for name in FAMILIES] + [
     ("mixtral", {"r": 2, "targets": ["*.experts.*.*", "v_proj"]}),
 ]
 # What PEFT has no form for: it must say so, and load nothing wrongly.
-REFUSED = [(name, {"r": 2, "dora": True}) for name in ("qwen2-moe", "qwen3-moe")]
+REFUSED = [(name, {"r": 2, "dora": True}) for name in ("qwen2-moe", "qwen3-moe", "qwen3-next")]
 
 
 def logits(model, ids):

@@ -42,6 +42,10 @@ static void sizes_of_published_models(void **state) {
         {"{\"model_type\": \"qwen2_5_vl\"}", "qwen2_5_vl_text", "model.language_model.", 72706203648, 32768, 1e6, 1e-5},
         {WHOLE("qwen3_vl", "\"rope_parameters\": {\"rope_type\": \"default\", \"mrope_interleaved\": true}", ""),
          "qwen3_vl_text", "model.language_model.", 12049461248, 128000, 5e5, 1e-6},
+        {WHOLE("qwen3_5", "\"rope_parameters\": {\"mrope_section\": [11, 11, 10], \"rope_theta\": 10000000}", ""),
+         "qwen3_5_text", "model.language_model.", 8953803264, 32768, 1e7, 1e-6},
+        {WHOLE("qwen3_5_moe", "\"full_attention_interval\": 4", ""), "qwen3_5_moe_text", "model.language_model.",
+         34660610688, 32768, 1e4, 1e-6},
         {WHOLE("mistral3", "", ", \"tie_word_embeddings\": true"), "mistral", "model.language_model.", 7110660096,
          131072, 1e4, 1e-6},
         {WHOLE("internvl", "\"model_type\": \"qwen3\"", ""), "qwen3", "model.language_model.", 11427131392, 32768, 1e4,
@@ -66,10 +70,10 @@ static void which_key_ties(void **state) {
         const char *type;
         bool missing, text, text_and_false; /* tied where no key is, the text's alone, and the whole says false */
     } rules[] = {
-        {"llava", false, true, true},        {"gemma3", true, true, false},         {"mistral3", true, true, false},
-        {"internvl", true, true, false},     {"qwen3_vl", false, false, false},     {"qwen2_vl", false, true, true},
-        {"smolvlm", false, false, false},    {"idefics3", false, false, false},     {"qwen2_5_vl", false, true, true},
-        {"llava_next", false, false, false}, {"llava_onevision", false, true, true}};
+        {"llava", false, true, true},        {"gemma3", true, true, false},          {"mistral3", true, true, false},
+        {"internvl", true, true, false},     {"qwen3_vl", false, false, false},      {"qwen2_vl", false, true, true},
+        {"smolvlm", false, false, false},    {"idefics3", false, false, false},      {"qwen2_5_vl", false, true, true},
+        {"llava_next", false, false, false}, {"llava_onevision", false, true, true}, {"qwen3_5", false, false, false}};
     static const char *const texts[] = {"", ", \"tie_word_embeddings\": true", ", \"tie_word_embeddings\": true"};
     static const char *const wholes[] = {"", "", ", \"tie_word_embeddings\": false"};
     (void)state;

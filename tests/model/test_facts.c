@@ -108,8 +108,8 @@ static const struct {
     {"{\"model_type\": \"own\", \"num_experts\": 4}", NDP_ENOTSUP,
      "'own' is a mixture of experts (\"num_experts\": 4) with a router or layers of its own: that is not supported; "
      "supported: llama"},
-    {"{\"model_type\": \"qwen3_next\", \"num_experts\": 60}", NDP_ENOTSUP,
-     "'qwen3_next' is a mixture of experts (\"num_experts\": 60) with layers of linear attention"},
+    {"{\"model_type\": \"jamba\", \"num_experts\": 16}", NDP_ENOTSUP,
+     "'jamba' is a mixture of experts (\"num_experts\": 16) with Mamba layers"},
     {"{\"model_type\": \"own\", \"auto_map\": {\"AutoConfig\": \"own.Config\"}}", NDP_ENOTSUP,
      "'own' is code from the Hub (\"auto_map\": {\"AutoConfig\":\"own.Config\"}), which is not supported; supported: "
      "llama"},
@@ -396,8 +396,9 @@ static void other_features_are_refused(void **state) {
 static void kv_heads_are_not_guessed(void **state) {
     (void)state;
     static ndp_facts f;
-    static const char *const families[] = {"mistral", "ministral", "seed_oss",    "qwen2",    "qwen3",     "smollm3",
-                                           "gemma",   "gemma2",    "gemma3_text", "stablelm", "starcoder2"};
+    static const char *const families[] = {"mistral",    "ministral",    "seed_oss",  "qwen2",       "qwen3",
+                                           "smollm3",    "gemma",        "gemma2",    "gemma3_text", "stablelm",
+                                           "starcoder2", "qwen3_5_text", "qwen3_next"};
     for (int i = 0; i < NDP_COUNT(families); i++) {
         char *text = ndp_format("{\"model_type\": \"%s\", \"num_attention_heads\": 8, " SHAPE "}", families[i]);
         CHECK_FAILS(parse(text, &f), NDP_EFORMAT, "num_key_value_heads");
@@ -634,9 +635,10 @@ static void heads_by_kind_are_read(void **state) {
 /* Every family takes every key of dropout, and says the largest; GPT-2's three are 0.1 where they are missing. */
 static void dropout_is_read(void **state) {
     (void)state;
-    static const char *const families[] = {"llama",  "mistral",     "ministral", "qwen2",    "qwen3",     "phi3",
-                                           "olmo2",  "olmo3",       "seed_oss",  "smollm3",  "granite",   "gemma",
-                                           "gemma2", "gemma3_text", "stablelm",  "gpt_neox", "starcoder2"};
+    static const char *const families[] = {"llama",    "mistral",    "ministral",   "qwen2",       "qwen3",
+                                           "phi3",     "olmo2",      "olmo3",       "seed_oss",    "smollm3",
+                                           "granite",  "gemma",      "gemma2",      "gemma3_text", "stablelm",
+                                           "gpt_neox", "starcoder2", "qwen3_5_text"};
     static const char *const keys[] = {"attn_pdrop",     "resid_pdrop",      "embd_pdrop",       "attention_dropout",
                                        "hidden_dropout", "residual_dropout", "embedding_dropout"};
     static const char shape[] =
@@ -733,6 +735,15 @@ static void published_sizes(void **state) {
          "{\"model_type\": \"gemma4_text\", \"hidden_size_per_layer_input\": 0, \"attention_k_eq_v\": true, "
          "\"num_global_key_value_heads\": 4, " SIZES(262144, 5376, 21504, 60, 32, 16, ""),
          30697345340},
+        {"Qwen3.5-27B",
+         "{\"model_type\": \"qwen3_5_text\", \"linear_num_value_heads\": 48, " SIZES(248320, 5120, 17408, 64, 24, 4,
+                                                                                     ""),
+         26895998464},
+        {"Qwen3-Next-80B-A3B",
+         "{\"model_type\": \"qwen3_next\", \"num_experts\": 512, \"num_experts_per_tok\": 10, "
+         "\"moe_intermediate_size\": 512, \"shared_expert_intermediate_size\": 512, " SIZES(151936, 2048, 5632, 48, 16,
+                                                                                            2, ""),
+         79674391296},
         {"Seed-OSS-36B", "{\"model_type\": \"seed_oss\", " SIZES(155136, 5120, 27648, 64, 80, 8, ""), 36151104512},
     };
     for (int i = 0; i < NDP_COUNT(models); i++) {

@@ -8,10 +8,11 @@
 #include "weights/tensor_set.h"
 
 static const char *const families[] = {
-    "llama-yarn", "linear-mqa", "mistral",  "ministral", "ministral3",      "qwen2",       "qwen3",        "seed-oss",
-    "phi3",       "olmo2",      "olmo3",    "smollm3",   "granite",         "gemma",       "gemma2",       "gemma3",
-    "gemma4",     "gpt2",       "stablelm", "gpt-neox",  "gpt-neox-serial", "starcoder2",  "mixtral",      "qwen3-moe",
-    "qwen2-moe",  "olmoe",      "glm4-moe", "gpt-oss",   "deepseek-v2",     "deepseek-v3", "glm4-moe-lite"};
+    "llama-yarn",  "linear-mqa",  "mistral",       "ministral", "ministral3",  "qwen2",     "qwen3",
+    "seed-oss",    "phi3",        "olmo2",         "olmo3",     "smollm3",     "granite",   "gemma",
+    "gemma2",      "gemma3",      "gemma4",        "gpt2",      "stablelm",    "gpt-neox",  "gpt-neox-serial",
+    "starcoder2",  "mixtral",     "qwen3-moe",     "qwen2-moe", "olmoe",       "glm4-moe",  "gpt-oss",
+    "deepseek-v2", "deepseek-v3", "glm4-moe-lite", "qwen3-5",   "qwen3-5-moe", "qwen3-next"};
 
 static char *place; /* a folder for all files of this program */
 
@@ -197,6 +198,8 @@ static void every_command_reads_what_a_run_wrote(void **state) {
     check_family("qwen2-moe", "type=lora;r=2;init=random;dora=true;dropout=0.1");
     check_family("qwen2-moe", "type=lora;r=2;init=random;targets=[shared_expert.up_proj, '*.1.mlp.up_proj']");
     check_family("qwen3-moe", "type=lora;r=2;init=random;targets=['*.mlp.*'];modules_to_save=[norm]");
+    check_family("qwen3-5", "type=lora;r=2;init=random;dora=true;modules_to_save=[conv1d, embed_tokens]");
+    check_family("qwen3-next", "type=lora;r=2;init=random;dora=true;targets=[in_proj_qkvz, in_proj_ba, q_proj]");
     /* Of experts: of their stacks, and of the matrices of each. */
     check_family("qwen2-moe", "type=lora;r=2;init=random;targets=[linear, experts.gate_up_proj, experts.down_proj]");
     check_family("glm4-moe", "type=lora;r=2;init=random;targets=['*.experts.*', q_proj]");
