@@ -183,7 +183,8 @@ static int64_t length_of(const ndp_facts *f, const ndp_head_sizes *h, length l, 
         [KV_COLUMNS] = NDP_DIM_KV_HEADS, [FFN] = NDP_DIM_FFN,         [HEAD_DIM] = NDP_DIM_IN_HEAD,
         [EXPERT_FFN] = NDP_DIM_FFN,      [SHARED_FFN] = NDP_DIM_FFN,  [KV_ALL] = NDP_DIM_KV_HEADS,
         [Q_ALL] = NDP_DIM_HEADS,         [HEADS] = NDP_DIM_HEADS,     [EXPERT_PAIRS] = NDP_DIM_FFN,
-        [ADDED] = NDP_DIM_ADDED,         [O_COLUMNS] = NDP_DIM_HEADS, [KV_HEADS] = NDP_DIM_KV_HEADS};
+        [ADDED] = NDP_DIM_ADDED,         [EXPERTS] = NDP_DIM_EXPERTS, [O_COLUMNS] = NDP_DIM_HEADS,
+        [KV_HEADS] = NDP_DIM_KV_HEADS};
     const int64_t n[] = {[ONE] = 1,
                          [ONE_ROW] = 1,
                          [VOCAB] = f->vocab,

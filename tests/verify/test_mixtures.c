@@ -6,11 +6,33 @@
 
 enum { FEW_STEPS = 3 };
 
+/* Ranks of tp that have all rows, of which each routes its own. */
+static const way sliced[] = {{.tp = 2, .ep = 2, .global = 6, .accumulation = 3, .threads = 1, .whole_rows = true},
+                             {.cp = 2,
+                              .sp = 2,
+                              .tp = 2,
+                              .ep = 4,
+                              .global = 6,
+                              .accumulation = 1,
+                              .threads = 1,
+                              .whole_rows = true,
+                              .recompute = 1},
+                             {.replicate = 2,
+                              .tp = 4,
+                              .ep = 4,
+                              .global = 6,
+                              .accumulation = 3,
+                              .threads = 1,
+                              .whole_rows = true,
+                              .recompute = 2}};
+
 static void sample(const corpus *c, const mixture_model *m) {
     char *path;
     family f = {.s = mixture_subject(c, m, "fp32", &path)};
     f.s.steps = FEW_STEPS;
     try_mixtures(&f, 2, 8, 24);
+    for (int i = 0; i < NDP_COUNT(sliced); i++)
+        check_way(&f, &sliced[i]);
     print_family(&f);
     assert_true(f.routed > 0 && (double)f.flips < 1e-3 * (double)f.routed);
     assert_true(f.apart > 0 && f.apart < 5e-6); /* so that no flip has a larger gap than 1e-5 */
