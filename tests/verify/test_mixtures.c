@@ -44,6 +44,24 @@ static void mixtral(void **state) { sample(*state, &mixture_models[0]); }
 static void qwen3_moe(void **state) { sample(*state, &mixture_models[1]); }
 static void deepseek_v2(void **state) { sample(*state, &mixture_models[2]); }
 
+/* States of 8 bits, of experts large enough for them: ranks with others have other blocks, as those of tp have. */
+static void coded_states(void **state) {
+    static const mixture_model wide = {
+        "wide-qwen3", "qwen3_moe", "\"num_experts\": 5, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 210"};
+    static const way ways[] = {
+        {.shard = 2, .ep = 2, .global = 6, .accumulation = 3, .threads = 1},
+        {.cp = 2, .tp = 2, .ep = 4, .global = 6, .accumulation = 3, .threads = 1, .recompute = 1},
+        {.pp = 2, .tp = 2, .ep = 2, .global = 6, .accumulation = 6, .threads = 1, .whole_rows = true}};
+    char *path;
+    family f = {.s = mixture_subject(*state, &wide, "fp32", &path)};
+    f.s.steps = FEW_STEPS, f.s.optimizer = "adamw8bit";
+    for (int i = 0; i < NDP_COUNT(ways); i++)
+        check_way(&f, &ways[i]);
+    print_family(&f);
+    family_release(&f);
+    free(path);
+}
+
 /* ---- a free run ---- */
 
 static void free_runs_have_the_same_bits(void **state) {
@@ -197,6 +215,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(mixtral),
                                        cmocka_unit_test(qwen3_moe),
                                        cmocka_unit_test(deepseek_v2),
+                                       cmocka_unit_test(coded_states),
                                        cmocka_unit_test(free_runs_have_the_same_bits),
                                        cmocka_unit_test(flips_are_listed),
                                        cmocka_unit_test(flips_by_hand),
