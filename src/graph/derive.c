@@ -102,7 +102,8 @@ static bool read_later(const derivation *d, int root) {
  * `to`: where its result goes, NDP_NONE: anywhere. */
 static ndp_status own_operand(derivation *d, const ndp_op *op, int *operand, int *to) {
     ndp_graph *g = d->g;
-    if (!op->in_place || (*to == NDP_NONE && !read_later(d, g->values[*operand].root)))
+    bool changes = op->in_place && ndp_op_kinds[op->id] != NDP_KIND_MARK;
+    if (!changes || (*to == NDP_NONE && !read_later(d, g->values[*operand].root)))
         return NDP_OK;
     int from = *operand;
     ndp_graph_append(g, NDP_NODES_INPUT_GRAD, &ndp_op_copy, &(ndp_op_attr){.type = g->values[from].view.dtype},

@@ -229,7 +229,9 @@ void ndp_graph_append(ndp_graph *g, ndp_node_list list, const ndp_op *op, const 
             v->needs_grad = needs;
             if (i == 0 && op->in_place) {
                 const ndp_value *of = &g->values[ins[0]];
-                v->root = of->root, v->row = of->row, v->col = of->col, v->view = of->view;
+                bool rows = out[i].rows < of->view.rows;
+                v->root = of->root, v->row = of->row + (rows ? node.attr.first : 0), v->col = of->col;
+                v->view = of->view, v->view.rows = out[i].rows;
             }
         } else if (outs[i] != NDP_NONE) {
             g->values[outs[i]].needs_grad |= needs && g->values[outs[i]].kind == NDP_VALUE_ACT;

@@ -128,27 +128,6 @@ ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out) {
     return ndp_job_init_planned(c, world, false, out);
 }
 
-/* What does not go with ranks that have different experts. */
-static ndp_status check_experts(const ndp_job *j) {
-    int ep = j->layout.size[NDP_EP], tp = j->layout.size[NDP_TP];
-    const ndp_optimizer_opts o = ndp_job_optimizer(j);
-    bool codes = ndp_optimizer_codes(o.name);
-    for (int i = 0; i < o.n_entries; i++)
-        codes |= ndp_optimizer_codes(o.entries[i].opts.name);
-    if (ep == 1)
-        return NDP_OK;
-    if (tp > 1 && !j->config->parallelism.tp_sequence_parallel)
-        return NDP_FAIL(NDP_ENOTSUP,
-                        "parallelism.ep_size %d and tp_size %d: each rank sends its own rows to experts, so "
-                        "parallelism.tp_sequence_parallel has to be true",
-                        ep, tp);
-    return codes ? NDP_FAIL(NDP_ENOTSUP,
-                            "parallelism.ep_size %d: states of 8 bits (optimizer adamw8bit) are not supported where "
-                            "ranks have different experts; use adamw, or set parallelism.ep_size: 1",
-                            ep)
-                 : NDP_OK;
-}
-
 /* What kernels of GPUs do not have, of which `sim` has the same. */
 static ndp_status check_heads(const ndp_job *j) {
     enum { MOST = 256 }; /* columns of a head in bf16 (ops/cuda/cuda_attention.cu) */
@@ -172,8 +151,6 @@ static ndp_status resolve(ndp_job *j, int world) {
         ndp_job_choose_model(j);
         st = ndp_job_find_groups(j);
     }
-    if (st == NDP_OK)
-        st = check_experts(j);
     if (st == NDP_OK)
         st = check_heads(j);
     if (st == NDP_OK)

@@ -1,6 +1,7 @@
 /* Ops between ranks. They have no kernels: the executor begins and waits for them. Each is the conjugate of its
  * backward (Megatron-LM's f and g, arXiv:1909.08053; sequence parallelism's pair, arXiv:2205.05198; Ulysses' pair,
- * arXiv:2309.14509): all_gather <-> reduce_scatter, enter <-> all_reduce, all_to_all <-> all_to_all. */
+ * arXiv:2309.14509): all_gather <-> reduce_scatter, enter <-> all_reduce, all_to_all <-> all_to_all. What all ranks
+ * have alike is cut and gathered without a sum: own_rows <-> all_gather. */
 #include "ops/shape.h"
 
 static ndp_status check_ranks(const ndp_op_call *c) {
@@ -43,10 +44,25 @@ static ndp_status by(ndp_bwd *b, const ndp_op *conjugate) {
     return ndp_input_grad(b, &ndp_op_copy, b->attr, (int[]){g, -1}, 2, 1);
 }
 
-static ndp_status gather_backward(ndp_bwd *b) { return by(b, &ndp_op_reduce_scatter); }
+static ndp_status gather_backward(ndp_bwd *b) {
+    return b->attr->alike ? ndp_input_grad(b, &ndp_op_own_rows, b->attr, (int[]){b->grad_out(b, 0)}, 1, -1)
+                          : by(b, &ndp_op_reduce_scatter);
+}
 static ndp_status scatter_backward(ndp_bwd *b) { return by(b, &ndp_op_all_gather); }
 static ndp_status all_to_all_backward(ndp_bwd *b) { return by(b, &ndp_op_all_to_all); }
 static ndp_status enter_backward(ndp_bwd *b) { return by(b, &ndp_op_all_reduce); }
+static ndp_status own_rows_backward(ndp_bwd *b) { return by(b, &ndp_op_all_gather); }
+
+static ndp_status own_rows_shape(ndp_op_call *c) {
+    const ndp_view *x = &c->in[0];
+    int64_t rows = x->rows / c->attr->ranks, first = c->attr->first;
+    NDP_TRY(check_ranks(c));
+    NDP_SHAPE_CHECK(x->rows % c->attr->ranks == 0 && first >= 0 && first + rows <= x->rows,
+                    "own_rows: %lld rows over %d ranks, from row %lld on", (long long)x->rows, c->attr->ranks,
+                    (long long)first);
+    ndp_shape_set(&c->out[0], rows, x->cols, x->dtype);
+    return NDP_OK;
+}
 
 /* How many rows a rank hands over is data; the plan has room for attr.go of them and attr.come that it gets. */
 static ndp_status rows_shape(ndp_op_call *c) {
@@ -100,7 +116,8 @@ enum { MESSAGE = NDP_READS_peer | NDP_READS_tag, SUMMED = NDP_READS_wide_grad | 
         .collective = what, .reads = NDP_READS_group | NDP_READS_ranks | (attrs),                                      \
     };
 
-COLLECTIVE(all_gather, NDP_ALL_GATHER, NDP_ROWS_MIXED, gather_shape, gather_backward, false, SUMMED)
+COLLECTIVE(all_gather, NDP_ALL_GATHER, NDP_ROWS_MIXED, gather_shape, gather_backward, false,
+           SUMMED | NDP_READS_alike | NDP_READS_first)
 COLLECTIVE(reduce_scatter, NDP_REDUCE_SCATTER, NDP_ROWS_MIXED, scatter_shape, scatter_backward, false, SUMMED)
 COLLECTIVE(all_reduce, NDP_ALL_REDUCE, NDP_ROWS_ALIKE, same_shape, all_reduce_backward, true, SUMMED)
 COLLECTIVE(all_to_all, NDP_ALL_TO_ALL, NDP_ROWS_MIXED, same_shape, all_to_all_backward, false, SUMMED)
@@ -108,6 +125,7 @@ COLLECTIVE(shift, NDP_SHIFT, NDP_ROWS_MIXED, same_shape, NULL, false, SUMMED)
 COLLECTIVE(send, NDP_SEND, NDP_ROWS_MIXED, same_shape, NULL, true, MESSAGE)
 COLLECTIVE(recv, NDP_RECV, NDP_ROWS_MIXED, same_shape, NULL, true, MESSAGE)
 COLLECTIVE(enter, NDP_LOCAL, NDP_ROWS_ALIKE, same_shape, enter_backward, true, SUMMED)
+COLLECTIVE(own_rows, NDP_LOCAL, NDP_ROWS_MIXED, own_rows_shape, own_rows_backward, true, NDP_READS_first)
 
 static ndp_status given_shape(ndp_op_call *c) {
     const ndp_view *x = &c->in[0], *dx = &c->in[1];

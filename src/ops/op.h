@@ -82,7 +82,9 @@ typedef enum ndp_collective {
                               dropout: the model's column that column 0 is; \
                               unpack: the number of the first block in the whole tensor; \
                               route_order: the first expert; route_exchange: this rank's place in the group; \
-                              router_bias_step: the expert of the first element */ \
+                              router_bias_step: the expert of the first element; \
+                              own_rows: the first row, all_gather with `alike`: of this rank */ \
+    X(bool, alike)         /* all_gather: all ranks have the same gradient, and each takes its rows of it */ \
     X(int64_t, row_blocks) /* unpack: from the first block of a row to that of the next one; 0: rows are whole, and \
                               blocks continue from one to the next */ \
     X(bool, wide_grad)     /* linear, linear_stack, take_rows, xent_grad: dx, attention: dk and dv, give_rows: x, conv_silu: dx, delta_rule: db, \
@@ -465,6 +467,8 @@ typedef enum ndp_op_kind {
  * Marks:
  * enter           (x)                                          -> x in place            its gradient is summed over the
  *                                                                                       group
+ * own_rows        (x [P*R,C])                                  -> y [R,C] in place      rows of x from attr.first on;
+ *                 each rank has others, and their gradients are gathered
  * given_gradient  (x [T,C], dx [T,C])                          -> nothing               dx is the gradient of x
  * row_loss        (x [T,C], w [V,C], labels~ [T,1], scale [1,1] or [T,1] fp64) -> nll [T,1], dx? [T,C], dw? [V,C]
  *                 as xent, by row_slopes: parallel/ writes it as products with these between them
@@ -584,6 +588,7 @@ typedef enum ndp_op_kind {
     COLLECTIVE(send) \
     COLLECTIVE(recv) \
     MARK(enter) \
+    MARK(own_rows) \
     MARK(given_gradient) \
     MARK(row_loss) \
     MARK(router_losses)
@@ -605,7 +610,7 @@ struct ndp_op {
     const char *name;
     int n_in, n_out;
     uint32_t optional_in; /* bit i: in[i] may be absent */
-    bool in_place;        /* output 0 is input 0, changed */
+    bool in_place;        /* output 0 is input 0, changed; of a mark with fewer rows, those from attr.first on */
     bool constant;        /* no gradient flows back through it: its results are constants to what reads them */
     ndp_rows_rule rows;
     /* Fills rows, cols and dtype of out[] from in[] (data is not looked at); NDP_EBUG names a mismatch. */

@@ -37,7 +37,7 @@ static int columns_of(ndp_pass *p, const ndp_value *v) {
 
 static ndp_image make_image(ndp_pass *p, int value) {
     const ndp_value *v = &p->from->values[value];
-    ndp_image image = {.spread = NDP_SPREAD_SAME, .entered = NDP_NONE};
+    ndp_image image = {.spread = NDP_SPREAD_SAME, .entered = NDP_NONE, .own = NDP_NONE};
     if (v->parent != NDP_NONE) {
         ndp_pass_value(p, v->parent);
         image.spread = p->images[v->parent].spread;
@@ -69,7 +69,8 @@ int ndp_pass_in(ndp_pass *p, int i) {
 
 void ndp_pass_out(ndp_pass *p, int i, int value, ndp_spread spread) {
     if (p->node->out[i] != NDP_NONE)
-        p->images[p->node->out[i]] = (ndp_image){.value = value, .spread = spread, .entered = NDP_NONE};
+        p->images[p->node->out[i]] =
+            (ndp_image){.value = value, .spread = spread, .entered = NDP_NONE, .own = NDP_NONE};
 }
 
 int ndp_pass_contiguous(ndp_pass *p, int value) {

@@ -23,6 +23,7 @@ typedef struct ndp_image {
     int value; /* in the rank's graph */
     ndp_spread spread;
     int entered;     /* all its rows, for products with a piece of their columns; NDP_NONE: not needed so far */
+    int own;         /* this rank's slice of them, for a mixture; the same */
     int slot, of, n; /* SPREAD_COLS: its columns are the rows of these glued segments; n 0: unknown */
 } ndp_image;
 
@@ -66,6 +67,9 @@ ndp_op_attr ndp_pass_over_tp(const ndp_pass *p);
 int ndp_pass_enter(ndp_pass *p, int i);
 /* The sum of the ranks' parts and a bias (NDP_NONE: none), on this rank's rows, rounded once. */
 int ndp_pass_leave(ndp_pass *p, int part, int bias, const char *name);
+
+/* With ep, the rows of input i that this rank's mixture sees. */
+int ndp_pass_own(ndp_pass *p, int i);
 
 /* A sum over rows completed over the axes that cut them, cp and sp. */
 int ndp_pass_sum_rows(ndp_pass *p, int part, const char *name);

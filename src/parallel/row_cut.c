@@ -16,11 +16,12 @@ ndp_row_cut ndp_cut_rows(int64_t rows, const ndp_mesh *mesh, const ndp_parallel 
     r.keys = r.padded;
     r.tokens = r.queries / r.sp;
     r.slice = how->tp_sequence_parallel ? r.tokens / size[NDP_TP] : r.tokens;
+    r.routed = ndp_mixtures_are_sliced(mesh) ? r.tokens / size[NDP_TP] : r.tokens;
     return r;
 }
 
-bool ndp_mixtures_are_sliced(const ndp_mesh *mesh, const ndp_parallel *how) {
-    return mesh->layout.size[NDP_EP] > 1 && mesh->layout.size[NDP_TP] > 1 && how->tp_sequence_parallel;
+bool ndp_mixtures_are_sliced(const ndp_mesh *mesh) {
+    return mesh->layout.size[NDP_EP] > 1 && mesh->layout.size[NDP_TP] > 1;
 }
 
 /* Row number i of what rank `cp_rank` holds. */

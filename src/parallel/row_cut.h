@@ -29,7 +29,8 @@ typedef struct ndp_parallel {
 typedef struct ndp_row_cut {
     int64_t real, padded;
     int64_t tokens, queries, keys; /* of this rank: of a unit, of its attention, of all that it sees */
-    int64_t slice;                 /* tokens of the residual stream: a tp rank's part of `tokens` */
+    int64_t slice;                 /* tokens of the residual stream: a tp rank's part of `tokens`, or all */
+    int64_t routed;                /* of a mixture: with ep a tp rank's part of `tokens` */
     int cp, cp_rank, sp, sp_rank;
     bool zigzag, ring;
 } ndp_row_cut;
@@ -37,7 +38,7 @@ typedef struct ndp_row_cut {
 ndp_row_cut ndp_cut_rows(int64_t rows, const ndp_mesh *mesh, const ndp_parallel *how);
 
 /* True if this rank's mixtures see a slice of its rows: with ep, the tensor axis cuts them too. */
-bool ndp_mixtures_are_sliced(const ndp_mesh *mesh, const ndp_parallel *how);
+bool ndp_mixtures_are_sliced(const ndp_mesh *mesh);
 
 /* The row of the micro-batch that is this rank's token, query or key number i (TOKENS, QUERIES, KEYS); rows from `real`
  * on are padding. Keys are in the order in which attention meets them: this rank's own first and then round the ring,

@@ -22,7 +22,9 @@
 /* ---- what a rank holds ---- */
 
 /* The axis of a segment's dimensions that is cut over the ranks of tp. */
-static bool is_cut(ndp_dim dim) { return dim != NDP_DIM_WHOLE && dim != NDP_DIM_IN_HEAD && dim != NDP_DIM_ADDED; }
+static bool is_cut(ndp_dim dim) {
+    return dim != NDP_DIM_WHOLE && dim != NDP_DIM_IN_HEAD && dim != NDP_DIM_ADDED && dim != NDP_DIM_EXPERTS;
+}
 
 /* The part of rank r of tp along one axis. */
 typedef struct axis_part {
@@ -130,7 +132,7 @@ void ndp_tensor_cut(const ndp_mesh *mesh, const ndp_parallel *how, ndp_segments 
         if (cut)
             continue;
         ndp_dim dim = seg->dim[seg->ndim == 1];
-        bool in_parts = dim == NDP_DIM_IN_HEAD || dim == NDP_DIM_ADDED;
+        bool in_parts = dim == NDP_DIM_IN_HEAD || dim == NDP_DIM_ADDED || (dim == NDP_DIM_EXPERTS && ep > 1);
         ndp_held_by(seg, mesh, NDP_GROUP_TP, how->tp_sequence_parallel || in_parts);
     }
 }
@@ -234,16 +236,18 @@ static ndp_status row_linear(ndp_pass *p, int w) {
 ndp_status ndp_tensor_linear(ndp_pass *p) {
     int w = ndp_pass_in(p, 1);
     const ndp_segment *s = ndp_pass_segment(p, w);
-    if (p->tp > 1 && s->dim[0] != NDP_DIM_WHOLE)
+    bool routes = s->dim[0] == NDP_DIM_EXPERTS;
+    if (p->tp > 1 && !routes && s->dim[0] != NDP_DIM_WHOLE)
         return column_linear(p, w);
     if (p->tp > 1 && s->dim[1] != NDP_DIM_WHOLE)
         return row_linear(p, w);
-    int ins[3] = {ndp_pass_in(p, 0), w, ndp_pass_in(p, 2)}, y = NDP_NONE;
+    int ins[3] = {routes ? ndp_pass_own(p, 0) : ndp_pass_in(p, 0), w, ndp_pass_in(p, 2)}, y = NDP_NONE;
     const ndp_value *out = &p->from->values[p->node->out[0]];
     if (out->view.dtype != p->to->compute) /* a wide result of narrow operands */
         y = ndp_graph_value(p->to, out->name, p->to->values[ins[0]].view.rows, out->view.cols, out->view.dtype);
     ndp_graph_op(p->to, &ndp_op_linear, &p->node->attr, out->name, ins, 3, &y, 1);
-    ndp_pass_out(p, 0, y, p->images[p->node->in[0]].spread);
+    bool sliced = routes && ndp_mixtures_are_sliced(p->mesh);
+    ndp_pass_out(p, 0, y, sliced ? NDP_SPREAD_ROWS : p->images[p->node->in[0]].spread);
     return p->to->status;
 }
 
@@ -255,7 +259,8 @@ ndp_status ndp_tensor_unpack(ndp_pass *p) {
     if (image->spread == NDP_SPREAD_NONE)
         *image = (ndp_image){.value = ndp_graph_unpacked(p->to, w->slot, w->segment, w->segments),
                              .spread = NDP_SPREAD_SAME,
-                             .entered = NDP_NONE};
+                             .entered = NDP_NONE,
+                             .own = NDP_NONE};
     ndp_graph_unpack(p->to, NDP_NODES_FORWARD, image->value, p->from->values[p->node->in[0]].segment - w->segment);
     return p->to->status;
 }

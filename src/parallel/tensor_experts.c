@@ -9,9 +9,10 @@
  * The sums over a row's experts come before those over ranks, which so move T rows, not N. The gradient of the weights,
  * and so that of the logits, is a part on every rank; the gathering's conjugate sums them.
  *
- * With ep, an expert is whole on its owner, and each rank routes its own t rows, a slice of the residual stream. All
- * ranks of ep know each other's choices, and so how many rows go from each of them to each other one. A row goes once
- * to a rank, with its weights, however many experts it has there; the sum of what they made comes back:
+ * With ep, an expert is whole on its owner, and each rank routes its own t rows, a slice of the residual stream. Where
+ * all ranks of tp have all rows, each takes its slice, and what comes back is gathered: a row is routed, and sent,
+ * once. All ranks of ep know each other's choices, and so how many rows go from each of them to each other one. A row
+ * goes once to a rank, with its weights, however many experts it has there; the sum of what they made comes back:
  *
  *   choices [t,K] --all_gather--> [ep t,K] --route_exchange--> which rows go where, the choices of those that come
  *   x [t,C], weights [t,K] --take--> by rank [t J,..] --all_to_all_rows--> [R,..] --order, take--> [N,C]
@@ -31,12 +32,30 @@
 
 static int ep_of(const ndp_pass *p) { return p->mesh->layout.size[NDP_EP]; }
 
-static bool sliced(const ndp_pass *p) { return ndp_mixtures_are_sliced(p->mesh, &p->how); }
+static bool sliced(const ndp_pass *p) { return ndp_mixtures_are_sliced(p->mesh); }
 
 /* Of an input by row, the rows that the mixtures see. */
 static int own_rows(ndp_pass *p, int value) {
-    int64_t n = p->rows.slice;
+    int64_t n = p->rows.routed;
     return sliced(p) && value != NDP_NONE ? ndp_graph_rows(p->to, value, p->mesh->coord[NDP_TP] * n, n) : value;
+}
+
+/* Attributes of a collective over the tensor axis of rows of which ranks have the same gradient. */
+static ndp_op_attr over_slices(const ndp_pass *p) {
+    int64_t first = p->mesh->coord[NDP_TP] * p->rows.routed;
+    return (ndp_op_attr){.group = NDP_GROUP_TP, .ranks = p->tp, .first = first, .alike = true};
+}
+
+/* One slice for all its readers, whose gradients are gathered once. */
+int ndp_pass_own(ndp_pass *p, int i) {
+    int value = ndp_pass_in(p, i);
+    ndp_image *image = &p->images[p->node->in[i]];
+    ndp_op_attr attr = over_slices(p);
+    if (!sliced(p) || image->spread != NDP_SPREAD_SAME)
+        return value;
+    if (image->own == NDP_NONE)
+        image->own = ndp_graph_op1(p->to, &ndp_op_own_rows, &attr, p->from->values[p->node->in[i]].name, &value, 1);
+    return image->own;
 }
 
 /* How many rows a rank hands over where all experts are as likely. */
@@ -45,7 +64,7 @@ static int64_t mean_rows(const ndp_pass *p, int64_t choices) {
     double none = 1; /* of a row's choices is on a rank */
     for (int64_t i = 0; i < choices; i++)
         none *= others > i ? (double)(others - i) / (double)(experts - i) : 0;
-    return (int64_t)((double)(p->rows.slice * ep_of(p)) * (1 - none) + 0.5);
+    return (int64_t)((double)(p->rows.routed * ep_of(p)) * (1 - none) + 0.5);
 }
 
 static int all_to_all(const ndp_pass *p, int x, const char *name, bool back) {
@@ -76,10 +95,11 @@ static int going_back(ndp_pass *p, int value, const char *name) {
     int writing = p->to->writing;
     p->to->writing = p->exchange.of;
     int ins[] = {all_to_all(p, value, name, true), p->exchange.order, p->exchange.places, NDP_NONE, NDP_NONE};
-    int x = ndp_graph_value(p->to, name, p->rows.slice, p->to->values[value].view.cols, p->to->compute);
+    int x = ndp_graph_value(p->to, name, p->rows.routed, p->to->values[value].view.cols, p->to->compute);
     ndp_graph_op(p->to, &ndp_op_give_rows, NULL, name, ins, 5, &x, 1);
     p->to->writing = writing;
-    return x;
+    ndp_op_attr attr = over_slices(p);
+    return p->rows.routed < p->rows.slice ? ndp_graph_op1(p->to, &ndp_op_all_gather, &attr, name, &x, 1) : x;
 }
 
 ndp_status ndp_experts_route(ndp_pass *p) {
@@ -94,13 +114,13 @@ ndp_status ndp_experts_route(ndp_pass *p) {
         outs[2] = own_rows(p, ndp_pass_value(p, p->node->out[2]));
     ndp_graph_op(p->to, &ndp_op_route, &p->node->attr, "choices", ins, n_in, outs, n_out);
     for (int i = 0; i < 2; i++)
-        ndp_pass_out(p, i, outs[i], own ? ndp_pass_stream(p) : NDP_SPREAD_SAME);
+        ndp_pass_out(p, i, outs[i], own ? NDP_SPREAD_ROWS : NDP_SPREAD_SAME);
     return p->to->status;
 }
 
 /* How many of the choices of all ranks' rows a round takes; 0: all. */
 static int64_t capacity_of(const ndp_pass *p, int64_t choices) {
-    int64_t own = p->rows.slice * choices;
+    int64_t own = p->rows.routed * choices;
     double capacity = ceil(p->how.capacity_factor * (double)own);
     if (capacity <= 0 || capacity >= (double)(own * ep_of(p)))
         return 0;
@@ -164,8 +184,8 @@ ndp_status ndp_experts_take(ndp_pass *p) {
         return ndp_pass_rowwise(p);
     ndp_op_attr attr = p->node->attr;
     attr.wide_grad = !exchanged && ndp_pass_over_tp(p).wide_grad;
-    int ins[4] = {exchanged ? coming(p, ndp_pass_in(p, 0)) : ndp_pass_enter(p, 0), ndp_pass_in(p, 1), ndp_pass_in(p, 2),
-                  NDP_NONE};
+    int ins[4] = {exchanged ? coming(p, ndp_pass_own(p, 0)) : ndp_pass_enter(p, 0), ndp_pass_in(p, 1),
+                  ndp_pass_in(p, 2), NDP_NONE};
     ndp_pass_out(p, 0, ndp_graph_op1(p->to, &ndp_op_take_rows, &attr, "taken", ins, 4), NDP_SPREAD_SAME);
     return p->to->status;
 }
@@ -185,7 +205,7 @@ ndp_status ndp_experts_stack(ndp_pass *p) {
     ndp_op_attr attr = p->node->attr;
     bool first = factor == NDP_FACTOR_A ? !sums : columns && factor == NDP_NO_FACTOR; /* it reads the rows of x */
     attr.wide_grad = !all && first && ndp_pass_over_tp(p).wide_grad;
-    attr.mean = ep_of(p) > 1 ? p->rows.slice * p->to->values[p->exchange.here].view.cols : 0;
+    attr.mean = ep_of(p) > 1 ? p->rows.routed * p->to->values[p->exchange.here].view.cols : 0;
     if (wide || (part == NDP_SPREAD_PART && factor != NDP_FACTOR_A))
         y = ndp_graph_value(p->to, name, p->to->values[ins[0]].view.rows, p->from->values[p->node->out[0]].view.cols,
                             ndp_wide(p->to->compute));

@@ -158,7 +158,7 @@ ndp_status ndp_emit_loss(ndp_program *p, ndp_group_kind group) {
 
 ndp_status ndp_emit_loads(ndp_program *p) {
     const ndp_group_kind groups[] = {NDP_GROUP_LOSS, NDP_GROUP_PP, NDP_GROUP_TP};
-    int n = ndp_mixtures_are_sliced(&p->opts.step.mesh, &p->opts.step.parallel) ? 3 : 2;
+    int n = ndp_mixtures_are_sliced(&p->opts.step.mesh) ? 3 : 2;
     for (int i = 0; i < n && ndp_program_loads(p) > 0; i++)
         NDP_TRY(emit_sum(p, groups[i], p->loads.offset, ndp_program_loads(p), NDP_F64, "loads"));
     return NDP_OK;

@@ -47,9 +47,9 @@ void ndp_engine_fill_mixtures(const ndp_engine *e, const ndp_input *in, int64_t 
 static void own_rows(const ndp_engine *e, const ndp_row_cut *cut, int64_t n, int64_t *first, int64_t *end) {
     const ndp_mesh *mesh = &e->opts.step.mesh;
     int tp = mesh->coord[NDP_TP];
-    bool sliced = ndp_mixtures_are_sliced(mesh, &e->opts.step.parallel);
-    *first = sliced ? tp * cut->slice : 0;
-    *end = sliced ? *first + cut->slice : tp == 0 ? n : 0;
+    bool sliced = ndp_mixtures_are_sliced(mesh);
+    *first = sliced ? tp * cut->routed : 0;
+    *end = sliced ? *first + cut->routed : tp == 0 ? n : 0;
 }
 
 /* Copies to `rows` what a mixture has of the input, and visits each row of this rank that is no padding. */

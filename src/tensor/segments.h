@@ -41,6 +41,7 @@ typedef enum ndp_dim {
     NDP_DIM_VOCAB,   /* rows of a table: tokens, positions */
     NDP_DIM_IN_HEAD, /* shared by all heads: never cut; each rank's gradient comes from its own heads */
     NDP_DIM_ADDED,   /* added to a sum over ranks, a part on each: never cut; each rank's gradient is such a part */
+    NDP_DIM_EXPERTS, /* of a router: never cut; with ep each rank's gradient is of the rows that it routes */
     NDP_DIMS
 } ndp_dim;
 

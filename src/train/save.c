@@ -11,15 +11,13 @@
 
 static const ndp_update_groups *groups_of(const ndp_trainer *t) { return &ndp_engine_program(t->engine)->groups; }
 
-static int tp_of(const ndp_trainer *t) { return ndp_engine_program(t->engine)->opts.step.mesh.layout.size[NDP_TP]; }
-
-/* All tensors of a checkpoint, with this rank's pieces. `tp`: of the run that wrote it (weights/state_codes.h). */
-static ndp_status list_tensors(const ndp_trainer *t, int tp, ndp_tensor_list *list) {
+/* All tensors of a checkpoint, with this rank's pieces. `cut`: of the run that wrote it (weights/state_codes.h). */
+static ndp_status list_tensors(const ndp_trainer *t, ndp_code_cut cut, ndp_tensor_list *list) {
     ndp_dtype type = t->model.opts.master;
     NDP_TRY(ndp_tensor_list_add(list, t->engine, NDP_OWNED_MASTER, NDP_TENSORS_RUN, type));
     for (int k = 0; k < ndp_update_states(groups_of(t)); k++) {
         NDP_TRY(ndp_tensor_list_add(list, t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), NDP_TENSORS_RUN, type));
-        NDP_TRY(ndp_state_codes_add(list, t->engine, k, tp, type));
+        NDP_TRY(ndp_state_codes_add(list, t->engine, k, cut, type));
     }
     return NDP_OK;
 }
@@ -32,7 +30,8 @@ static ndp_status choose_folder(const ndp_trainer *t, const char **folder, char 
     return ndp_path_join(room, t->rank.job.config->train.output_dir, "checkpoints");
 }
 
-/* The blocks that states are coded in: {"state_blocks": {"elements": 256, "tp_size": 2}}. */
+/* The blocks that states are coded in: {"state_blocks": {"elements": 256, "tp_size": 2, "ep_size": 1}}; without ep_size
+ * it was 1. */
 static const char blocks_key[] = "state_blocks";
 
 static bool has_codes(const ndp_trainer *t) { return ndp_update_codes(groups_of(t)); }
@@ -40,23 +39,28 @@ static bool has_codes(const ndp_trainer *t) { return ndp_update_codes(groups_of(
 static void add_blocks(const ndp_trainer *t, struct json_object *extra) {
     struct json_object *blocks = json_object_new_object();
     json_object_object_add(blocks, "elements", json_object_new_int(NDP_CODE_BLOCK));
-    json_object_object_add(blocks, "tp_size", json_object_new_int(tp_of(t)));
+    json_object_object_add(blocks, "tp_size", json_object_new_int(ndp_code_cut_of(t->engine).tp));
+    json_object_object_add(blocks, "ep_size", json_object_new_int(ndp_code_cut_of(t->engine).ep));
     json_object_object_add(extra, blocks_key, blocks);
 }
 
-/* The tp_size of the run that wrote a checkpoint; that of this one where no state has codes. */
-static ndp_status read_blocks(const ndp_trainer *t, const ndp_checkpoint_info *info, int *tp) {
+/* The cut of the run that wrote a checkpoint; that of this one where no state has codes. */
+static ndp_status read_blocks(const ndp_trainer *t, const ndp_checkpoint_info *info, ndp_code_cut *cut) {
     struct json_object *blocks = json_object_object_get(info->extra, blocks_key);
+    struct json_object *ep = json_object_object_get(blocks, "ep_size");
     int elements = json_object_get_int(json_object_object_get(blocks, "elements"));
-    *tp = tp_of(t);
+    *cut = ndp_code_cut_of(t->engine);
     if (!has_codes(t))
         return NDP_OK;
-    *tp = json_object_get_int(json_object_object_get(blocks, "tp_size"));
-    if (elements != NDP_CODE_BLOCK || *tp < 1 || *tp > NDP_MOST_CODED_TP)
+    cut->tp = json_object_get_int(json_object_object_get(blocks, "tp_size"));
+    cut->ep = ep ? json_object_get_int(ep) : 1;
+    if (elements != NDP_CODE_BLOCK || cut->tp < 1 || cut->tp > NDP_MOST_CODED_RANKS || cut->ep < 1 ||
+        cut->ep > NDP_MOST_CODED_RANKS)
         return NDP_FAIL(NDP_EFORMAT,
-                        "the manifest of step %lld has %s of %d elements and tp_size %d, expected %d elements and a "
-                        "tp_size of 1 to %d",
-                        (long long)info->step, blocks_key, elements, *tp, NDP_CODE_BLOCK, NDP_MOST_CODED_TP);
+                        "the manifest of step %lld has %s of %d elements, tp_size %d and ep_size %d, expected %d "
+                        "elements and sizes of 1 to %d",
+                        (long long)info->step, blocks_key, elements, cut->tp, cut->ep, NDP_CODE_BLOCK,
+                        NDP_MOST_CODED_RANKS);
     return NDP_OK;
 }
 
@@ -80,7 +84,7 @@ ndp_status ndp_trainer_save(ndp_trainer *t, const char *folder) {
     NDP_TRY(choose_folder(t, &folder, room));
     ndp_tensor_list list = {0};
     ndp_checkpoint_info info = {t->updates, t->samples, t->rank.job.config->train.seed, NULL, t->lock};
-    ndp_status st = list_tensors(t, tp_of(t), &list);
+    ndp_status st = list_tensors(t, ndp_code_cut_of(t->engine), &list);
     if (st == NDP_OK && ndp_is_first(t->rank.world))
         st = make_extra(t, &info.extra);
     st = ndp_agree(t->rank.world, st);
@@ -117,41 +121,43 @@ static ndp_status read_checkpoint(void *user, const ndp_segment *s, int64_t firs
 }
 
 /* Says it once if the codes of states are not those of the checkpoint. */
-static void say_blocks(const ndp_trainer *t, int tp) {
-    char line[160];
-    if (tp == tp_of(t) || !ndp_is_first(t->rank.world))
+static void say_blocks(const ndp_trainer *t, ndp_code_cut cut) {
+    char line[200];
+    ndp_code_cut now = ndp_code_cut_of(t->engine);
+    if (ndp_code_cuts_equal(cut, now) || !ndp_is_first(t->rank.world))
         return;
     snprintf(line, sizeof line,
-             "resume: 8-bit states are quantized anew: their blocks were those of tp_size %d, now they are those of %d",
-             tp, tp_of(t));
+             "resume: 8-bit states are quantized anew: their blocks were those of tp_size %d and ep_size %d, now they "
+             "are those of %d and %d",
+             cut.tp, cut.ep, now.tp, now.ep);
     if (t->rank.opts && t->rank.opts->say)
         t->rank.opts->say(t->rank.opts->user, line);
     else
         ndp_info(&t->rank.log, "%s", line);
 }
 
-static ndp_status load_states(ndp_trainer *t, const ndp_checkpoint *c, int tp) {
+static ndp_status load_states(ndp_trainer *t, const ndp_checkpoint *c, ndp_code_cut cut) {
     for (int k = 0; k < ndp_update_states(groups_of(t)); k++) {
         const ndp_owned_kind kind = (ndp_owned_kind)(NDP_OWNED_STATE0 + k);
         NDP_TRY(ndp_engine_fill(t->engine, kind, NDP_TENSORS_RUN, read_checkpoint, &(checkpoint_loading){t, c, kind}));
-        NDP_TRY(ndp_state_codes_load(t->engine, c, k, tp));
+        NDP_TRY(ndp_state_codes_load(t->engine, c, k, cut));
     }
-    say_blocks(t, tp);
+    say_blocks(t, cut);
     return NDP_OK;
 }
 
 static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c) {
     ndp_tensor_list list = {0};
-    int tp;
-    NDP_TRY(read_blocks(t, ndp_checkpoint_get_info(c), &tp));
-    ndp_status st = list_tensors(t, tp, &list);
+    ndp_code_cut cut;
+    NDP_TRY(read_blocks(t, ndp_checkpoint_get_info(c), &cut));
+    ndp_status st = list_tensors(t, cut, &list);
     if (st == NDP_OK)
         st = ndp_checkpoint_check(c, list.specs, list.n);
     ndp_tensor_list_release(&list);
     NDP_TRY(st);
     NDP_TRY(ndp_engine_fill(t->engine, NDP_OWNED_MASTER, NDP_TENSORS_RUN, read_checkpoint,
                             &(checkpoint_loading){t, c, NDP_OWNED_MASTER}));
-    NDP_TRY(load_states(t, c, tp));
+    NDP_TRY(load_states(t, c, cut));
     NDP_TRY(ndp_checkpoint_intact(c));
     NDP_TRY(ndp_engine_publish(t->engine));
     const ndp_checkpoint_info *info = ndp_checkpoint_get_info(c);

@@ -1,8 +1,9 @@
 /* States that are codes, to and from checkpoints.
  *
  * The blocks of a part are those of its place in a rank's buffer, so a table of the buffer for each rank of the tensor
- * axis says how many there are (parallel/apply.h). A load with other blocks decodes each moment into the gradient
- * slice, which is free between two steps and has the layout of the slice, and encodes it again from there. */
+ * axis, or of those that share experts, says how many there are (parallel/apply.h). A load with other blocks decodes
+ * each moment into the gradient slice, which is free between two steps and has the layout of the slice, and encodes it
+ * again from there. */
 #include "weights/state_codes.h"
 
 #include <stdio.h>
@@ -10,7 +11,6 @@
 #include <string.h>
 
 static const ndp_step_opts *step_of(const ndp_engine *e) { return &ndp_engine_program(e)->opts.step; }
-static int tp_of(const ndp_engine *e) { return step_of(e)->mesh.layout.size[NDP_TP]; }
 static const ndp_update_groups *groups_of(const ndp_engine *e) { return &ndp_engine_program(e)->groups; }
 static bool is_coded(const ndp_engine *e, const ndp_segment *s) {
     return ndp_optimizer_codes(ndp_update_opts_of(groups_of(e), s)->name);
@@ -20,23 +20,42 @@ static ndp_owned_kind scales_of(int state) { return (ndp_owned_kind)(NDP_OWNED_S
 
 /* ---- the blocks of a buffer ---- */
 
-/* The tables of a buffer of the whole model on `tp` ranks of the tensor axis. */
+ndp_code_cut ndp_code_cut_of(const ndp_engine *e) {
+    const int *size = step_of(e)->mesh.layout.size;
+    return (ndp_code_cut){size[NDP_TP], size[NDP_EP]};
+}
+
+/* What of it cuts a buffer of the whole model: stacks either ranks of experts or the tensor axis, others the latter. */
+static ndp_code_cut cut_of(const ndp_engine *e, int buffer, ndp_code_cut cut) {
+    const ndp_segments *s = &ndp_engine_whole(e)->buffers[buffer].segments;
+    bool experts = cut.ep > 1 && s->n > 0 && ndp_segment_is_stack(&s->items[0]);
+    return experts ? (ndp_code_cut){1, cut.ep} : (ndp_code_cut){cut.tp, 1};
+}
+
+/* Whether ranks of that cut have the blocks that the engine's have. */
+static bool has_own_blocks(const ndp_engine *e, int buffer, ndp_code_cut cut) {
+    return ndp_code_cuts_equal(cut_of(e, buffer, cut), cut_of(e, buffer, ndp_code_cut_of(e)));
+}
+
+/* The tables of a buffer of the whole model on the ranks that cut it. */
 typedef struct buffer_blocks {
-    int tp;
+    int ranks;
+    ndp_group_kind of;
     ndp_segments *tables; /* by rank */
     ndp_arena arena;
 } buffer_blocks;
 
 static void drop_blocks(buffer_blocks *b) { ndp_arena_release(&b->arena); }
 
-static ndp_status find_blocks(const ndp_engine *e, int buffer, int tp, buffer_blocks *out) {
+static ndp_status find_blocks(const ndp_engine *e, int buffer, ndp_code_cut all, buffer_blocks *out) {
     const ndp_model *whole = ndp_engine_whole(e);
+    ndp_code_cut cut = cut_of(e, buffer, all);
     ndp_layout layout = NDP_LAYOUT_ONE;
-    layout.size[NDP_TP] = tp;
-    *out = (buffer_blocks){.tp = tp};
-    out->tables = ndp_arena_alloc(&out->arena, (size_t)tp * sizeof *out->tables);
-    ndp_status st = NDP_MEMORY(out->tables, "for the tables of %d ranks", tp);
-    for (int r = 0; r < tp && st == NDP_OK; r++) {
+    layout.size[NDP_TP] = cut.tp, layout.size[NDP_DP_SHARD] = layout.size[NDP_EP] = cut.ep;
+    *out = (buffer_blocks){.ranks = cut.tp * cut.ep, .of = cut.ep > 1 ? NDP_GROUP_EP : NDP_GROUP_TP};
+    out->tables = ndp_arena_alloc(&out->arena, (size_t)out->ranks * sizeof *out->tables);
+    ndp_status st = NDP_MEMORY(out->tables, "for the tables of %d ranks", out->ranks);
+    for (int r = 0; r < out->ranks && st == NDP_OK; r++) {
         ndp_mesh mesh;
         st = ndp_mesh_init(&layout, r, &(ndp_mesh_facts){.kv_heads = ndp_model_kv_heads(whole)}, &mesh);
         if (st == NDP_OK)
@@ -59,7 +78,7 @@ static int64_t count_of(const ndp_segment *s) { return ndp_code_blocks(s->offset
 /* Scales of the segment on all ranks; of those with the same elements the first one's. */
 static int64_t scales_of_segment(const buffer_blocks *b, int segment) {
     int64_t n = 0;
-    for (int r = 0; r < b->tp; r++)
+    for (int r = 0; r < b->ranks; r++)
         n += part_of(b, r, segment)->replica ? 0 : count_of(part_of(b, r, segment));
     return n;
 }
@@ -77,7 +96,8 @@ static int64_t scales_of_tensor(const buffer_blocks *b, int segment) {
 }
 
 static bool same_part(const ndp_segment *a, const ndp_segment *b) {
-    return a->rows == b->rows && a->cols == b->cols && a->first[0] == b->first[0] && a->first[1] == b->first[1];
+    return a->rows == b->rows && a->cols == b->cols && a->first[0] == b->first[0] && a->first[1] == b->first[1] &&
+           a->stack_first == b->stack_first;
 }
 
 /* Where the scales of a rank's part begin in those of its tensor. */
@@ -121,7 +141,7 @@ static ndp_status visit_buffer(const ndp_engine *e, int buffer, const buffer_blo
         coded_piece p = {.buffer = buffer, .segment = (int)(piece.segment - s->items), .piece = piece};
         if (!is_coded(e, piece.segment))
             continue;
-        p.first = first_scale(b, p.segment, step_of(e)->mesh.coord[NDP_TP]) + begin / NDP_CODE_BLOCK -
+        p.first = first_scale(b, p.segment, ndp_mesh_group(&step_of(e)->mesh, b->of).rank) + begin / NDP_CODE_BLOCK -
                   piece.segment->offset / NDP_CODE_BLOCK;
         p.count = ndp_code_blocks(piece.slice_first, piece.count);
         p.place = ndp_pieces_place(groups_of(e), s, shard->shards, shard->index, piece.slice_first);
@@ -137,7 +157,7 @@ static ndp_status visit_pieces(const ndp_engine *e, coded_visitor *visit, void *
         buffer_blocks b;
         if (!m->buffers[i].trainable)
             continue;
-        NDP_TRY(find_blocks(e, whole_of(e, i), tp_of(e), &b));
+        NDP_TRY(find_blocks(e, whole_of(e, i), ndp_code_cut_of(e), &b));
         ndp_status st = visit_buffer(e, i, &b, visit, user);
         drop_blocks(&b);
         NDP_TRY(st);
@@ -148,21 +168,21 @@ static ndp_status visit_pieces(const ndp_engine *e, coded_visitor *visit, void *
 /* ---- lists of tensors ---- */
 
 /* What the scales of a segment's tensor are named after, less their prefix: of a pattern one vector has those of all
- * members, with * for their number. */
+ * members, on all ranks, with * for their number. */
 static const char *scales_name(const ndp_segment *s, char room[NDP_SEGMENT_NAME]) {
-    const char *number = ndp_segment_tensors(s) > 1 ? strstr(s->name, "%d") : NULL;
+    const char *number = ndp_segment_is_stack(s) ? strstr(s->name, "%d") : NULL;
     if (!number)
         return s->name;
     snprintf(room, NDP_SEGMENT_NAME, "%.*s*%s", (int)(number - s->name), s->name, number + 2);
     return room;
 }
 
-static ndp_status add_scales(ndp_tensor_list *list, const ndp_engine *e, int buffer, ndp_owned_kind kind, int tp,
-                             ndp_dtype type) {
+static ndp_status add_scales(ndp_tensor_list *list, const ndp_engine *e, int buffer, ndp_owned_kind kind,
+                             ndp_code_cut cut, ndp_dtype type) {
     const ndp_segments *s = &ndp_engine_whole(e)->buffers[buffer].segments;
     buffer_blocks b;
     char room[NDP_SEGMENT_NAME];
-    NDP_TRY(find_blocks(e, buffer, tp, &b));
+    NDP_TRY(find_blocks(e, buffer, cut, &b));
     ndp_status st = NDP_OK;
     for (int k = 0; k < s->n && st == NDP_OK; k++)
         if (is_coded(e, &s->items[k]) && !continues(&b, k))
@@ -189,7 +209,8 @@ static ndp_status add_piece(void *user, const coded_piece *p) {
                                                             name, p->first, p->place, p->count);
 }
 
-ndp_status ndp_state_codes_add(ndp_tensor_list *list, const ndp_engine *e, int state, int tp, ndp_dtype scales) {
+ndp_status ndp_state_codes_add(ndp_tensor_list *list, const ndp_engine *e, int state, ndp_code_cut cut,
+                               ndp_dtype scales) {
     const ndp_model *whole = ndp_engine_whole(e);
     if (!ndp_update_codes(groups_of(e)))
         return NDP_OK;
@@ -197,8 +218,8 @@ ndp_status ndp_state_codes_add(ndp_tensor_list *list, const ndp_engine *e, int s
     scales_adding a = {list, e, scales_of(state), list->n};
     for (int i = 0; i < whole->n_buffers; i++)
         if (whole->buffers[i].trainable)
-            NDP_TRY(add_scales(list, e, i, a.kind, tp, scales));
-    bool writes = tp == tp_of(e) && step_of(e)->mesh.coord[NDP_DP_REPLICATE] == 0;
+            NDP_TRY(add_scales(list, e, i, a.kind, cut, scales));
+    bool writes = ndp_code_cuts_equal(cut, ndp_code_cut_of(e)) && step_of(e)->mesh.coord[NDP_DP_REPLICATE] == 0;
     return writes ? visit_pieces(e, add_piece, &a) : NDP_OK;
 }
 
@@ -207,13 +228,16 @@ ndp_status ndp_state_codes_add(ndp_tensor_list *list, const ndp_engine *e, int s
 typedef struct state_loading {
     ndp_engine *engine;
     const ndp_checkpoint *checkpoint;
-    int state, tp; /* tp: the checkpoint's */
+    int state;
+    ndp_code_cut cut; /* the checkpoint's */
+    int asked;        /* the buffer that `own` is of: whether its blocks are the checkpoint's */
+    bool own;
     ndp_dynamic_map map;
     /* The part whose moments are decoded: its buffer's blocks in the checkpoint, and the scales of its tensor. */
     int buffer, segment;
     buffer_blocks blocks;
     float *scales;
-    int64_t *firsts; /* by rank of the tensor axis: where the scales of its part begin */
+    int64_t *firsts; /* by rank that cuts the buffer: where the scales of its part begin */
 } state_loading;
 
 static ndp_status read_codes(void *user, const ndp_segment *s, int64_t first, int64_t count, void *out) {
@@ -232,8 +256,17 @@ static ndp_status read_scales(const state_loading *l, const ndp_segment *s, int6
 
 enum { BLOCKS = 32 }; /* that are moved at a time */
 
+static bool is_own(state_loading *l, int buffer) {
+    if (l->asked != buffer)
+        l->own = has_own_blocks(l->engine, whole_of(l->engine, buffer), l->cut);
+    l->asked = buffer;
+    return l->own;
+}
+
 static ndp_status load_scales(void *user, const coded_piece *p) {
-    const state_loading *l = user;
+    state_loading *l = user;
+    if (!is_own(l, p->buffer))
+        return NDP_OK;
     ndp_dtype type = ndp_engine_type(l->engine, scales_of(l->state), p->buffer);
     double block[BLOCKS];
     for (int64_t done = 0, n; done < p->count; done += n) {
@@ -251,7 +284,7 @@ static ndp_status choose_segment(state_loading *l, int buffer, const ndp_segment
     int segment = (int)(s - ndp_engine_model(l->engine)->buffers[buffer].segments.items);
     if (buffer != l->buffer) {
         drop_blocks(&l->blocks);
-        NDP_TRY(find_blocks(l->engine, whole_of(l->engine, buffer), l->tp, &l->blocks));
+        NDP_TRY(find_blocks(l->engine, whole_of(l->engine, buffer), l->cut, &l->blocks));
         l->buffer = buffer;
     }
     int first = segment;
@@ -261,22 +294,23 @@ static ndp_status choose_segment(state_loading *l, int buffer, const ndp_segment
     free(l->scales);
     free(l->firsts);
     l->scales = malloc((size_t)n * sizeof *l->scales);
-    l->firsts = malloc((size_t)l->tp * sizeof *l->firsts);
+    l->firsts = malloc((size_t)l->blocks.ranks * sizeof *l->firsts);
     NDP_CHECK_MEMORY(l->scales && l->firsts, "for the %lld scales of %s", (long long)n, s->name);
-    for (int r = 0; r < l->tp; r++)
+    for (int r = 0; r < l->blocks.ranks; r++)
         l->firsts[r] = first_scale(&l->blocks, segment, r);
     l->segment = segment;
     return read_scales(l, s, 0, n, l->scales, NDP_F32);
 }
 
-/* The scale of element (row, column) of a member's whole matrix. *rank: which has it, to look there first. */
+/* The scale of element (row, column) of the whole matrix of member `member` of all. *rank: which has it, to look there
+ * first. */
 static float scale_of(const state_loading *l, int64_t member, int64_t row, int64_t col, int *rank) {
-    for (int tried = 0; tried < l->tp; tried++, *rank = (*rank + 1) % l->tp) {
+    for (int tried = 0; tried < l->blocks.ranks; tried++, *rank = (*rank + 1) % l->blocks.ranks) {
         const ndp_segment *s = part_of(&l->blocks, *rank, l->segment);
-        int64_t r = ndp_segment_find(s, 0, row), c = ndp_segment_find(s, 1, col);
-        if (r < 0 || r >= s->rows || c < 0 || c >= s->cols)
+        int64_t r = ndp_segment_find(s, 0, row), c = ndp_segment_find(s, 1, col), m = member - s->stack_first;
+        if (r < 0 || r >= s->rows || c < 0 || c >= s->cols || m < 0 || m >= ndp_segment_matrices(s))
             continue;
-        int64_t at = s->offset + (member * s->rows + r) * s->cols + c;
+        int64_t at = s->offset + (m * s->rows + r) * s->cols + c;
         int64_t block = at / NDP_CODE_BLOCK - s->offset / NDP_CODE_BLOCK;
         return l->scales[l->firsts[*rank] + block];
     }
@@ -290,12 +324,12 @@ static ndp_status decode_moments(const state_loading *l, const ndp_run *run, int
     const ndp_segment s = ndp_segment_of_tensor(run->segment, run->member, room);
     int64_t length = s.whole[s.transposed ? 0 : 1],
             before = first / (s.whole[0] * s.whole[1]) * s.whole[0] * s.whole[1];
+    int64_t member = run->segment->stack_first + run->member;
     int rank = 0;
     NDP_TRY(read_codes((void *)l, &s, first, n, codes));
     for (int i = 0; i < n; i++) {
         int64_t at = (first - before + i) / length, in = (first - before + i) % length;
-        out[i] =
-            l->map.values[codes[i]] * scale_of(l, run->member, s.transposed ? in : at, s.transposed ? at : in, &rank);
+        out[i] = l->map.values[codes[i]] * scale_of(l, member, s.transposed ? in : at, s.transposed ? at : in, &rank);
     }
     return NDP_OK;
 }
@@ -307,7 +341,7 @@ static ndp_status decode_run(void *user, const ndp_owned_run *r) {
     double stored[MOST];
     const ndp_segment *s = r->run.segment;
     const ndp_segment *items = ndp_engine_model(l->engine)->buffers[r->buffer].segments.items;
-    if (!is_coded(l->engine, s))
+    if (!is_coded(l->engine, s) || is_own(l, r->buffer))
         return NDP_OK;
     if (r->buffer != l->buffer || s - items != l->segment)
         NDP_TRY(choose_segment(l, r->buffer, s));
@@ -344,21 +378,30 @@ static ndp_status encode_blocks(const state_loading *l, const coded_piece *p, in
 }
 
 static ndp_status encode_piece(void *user, const coded_piece *p) {
+    state_loading *l = user;
+    if (is_own(l, p->buffer))
+        return NDP_OK;
     for (int64_t done = 0, n; done < p->count; done += n) {
         n = p->count - done < BLOCKS ? p->count - done : BLOCKS;
-        NDP_TRY(encode_blocks(user, p, done, n));
+        NDP_TRY(encode_blocks(l, p, done, n));
     }
     return NDP_OK;
 }
 
-ndp_status ndp_state_codes_load(ndp_engine *e, const ndp_checkpoint *c, int state, int tp) {
-    state_loading l = {.engine = e, .checkpoint = c, .state = state, .tp = tp, .buffer = NDP_NONE, .segment = NDP_NONE};
+ndp_status ndp_state_codes_load(ndp_engine *e, const ndp_checkpoint *c, int state, ndp_code_cut cut) {
+    state_loading l = {.engine = e,
+                       .checkpoint = c,
+                       .state = state,
+                       .cut = cut,
+                       .asked = NDP_NONE,
+                       .buffer = NDP_NONE,
+                       .segment = NDP_NONE};
     if (!ndp_update_codes(groups_of(e)))
         return NDP_OK;
-    if (tp == tp_of(e)) {
-        NDP_TRY(ndp_engine_fill(e, codes_of(state), NDP_TENSORS_RUN, read_codes, &l));
-        return visit_pieces(e, load_scales, &l);
-    }
+    NDP_TRY(ndp_engine_fill(e, codes_of(state), NDP_TENSORS_RUN, read_codes, &l));
+    NDP_TRY(visit_pieces(e, load_scales, &l));
+    if (ndp_code_cuts_equal(cut, ndp_code_cut_of(e)))
+        return NDP_OK;
     ndp_dynamic_fill(state == 0, &l.map);
     ndp_status st = ndp_engine_runs(e, NDP_OWNED_GRAD, decode_run, &l);
     if (st == NDP_OK)

@@ -26,6 +26,7 @@ static void check_rows(int64_t rows, int cp, int sp, int tp, const ndp_parallel 
         assert_true(r.padded >= rows && r.padded < rows + 2 * cp * sp * tp);
         assert_int_equal(r.tokens * cp * sp, r.padded);
         assert_int_equal(r.slice * (how->tp_sequence_parallel ? tp : 1), r.tokens);
+        assert_int_equal(r.routed, r.tokens); /* without ep */
         assert_int_equal(r.queries, r.tokens * sp);
         for (int64_t i = 0; i < r.tokens; i++) {
             int64_t t = ndp_row_cut_at(&r, NDP_EXTENT_TOKENS, i);

@@ -95,14 +95,15 @@ static int try_bug(const planned *w, const mutations *all, const named_bug *b) {
     return tried;
 }
 
-static void try_bugs(const ndp_layout *layout, const char *config, const ndp_router_opts *router, int *tried) {
+static void try_bugs(const ndp_layout *layout, bool whole_rows, const char *config, const ndp_router_opts *router,
+                     int *tried) {
     world_way y = world_choices(layout, 5);
     mutations all = {0};
     planned w;
     ndp_facts f;
     y.optimizer = NDP_ADAMW, y.reduce_once = false;
     y.router = *router;
-    y.parallel.capacity_factor = 1;
+    y.parallel.capacity_factor = 1, y.parallel.tp_sequence_parallel = !whole_rows;
     CHECK_OK(ndp_facts_parse_text(config, "mixture", &f));
     world_init(&w, "mixture", &f, &y, &ndp_device_ref);
     world_plan(&w, NULL, 0);
@@ -114,19 +115,63 @@ static void try_bugs(const ndp_layout *layout, const char *config, const ndp_rou
     world_release(&w);
 }
 
-/* cp cuts rows, tp slices them, and ranks of ep differ on dp_shard, cp and tp. */
+/* cp cuts rows, tp slices them, of all that its ranks have or have alike, and ranks of ep differ on dp_shard, cp and
+ * tp. */
 static void bugs_with_names_are_refused(void **state) {
     static const ndp_layout layouts[] = {
         {{1, 1, 2, 2, 1, 2, 4}}, {{1, 1, 2, 2, 1, 2, 2}}, {{1, 1, 3, 1, 1, 2, 2}}, {{1, 2, 1, 2, 1, 2, 4}}};
     int tried[NDP_COUNT(bugs)] = {0};
     (void)state;
     for (int i = 0; i < NDP_COUNT(layouts); i++) {
-        try_bugs(&layouts[i], mixture, &(ndp_router_opts){NDP_BALANCE_SEQUENCE, 0.1, 0.01, 0}, tried);
-        try_bugs(&layouts[i], scored, &(ndp_router_opts){.bias_rate = 1e-3}, tried);
+        try_bugs(&layouts[i], i % 2, mixture, &(ndp_router_opts){NDP_BALANCE_SEQUENCE, 0.1, 0.01, 0}, tried);
+        try_bugs(&layouts[i], i % 2, scored, &(ndp_router_opts){.bias_rate = 1e-3}, tried);
     }
     for (int b = 0; b < NDP_COUNT(bugs); b++)
         if (tried[b] == 0)
             fail_msg("never came up: %s", bugs[b].bug);
+}
+
+/* What a rank of tp has of its slice of a value that all of them have becomes the slice of the first one: of what
+ * nodes make, or with `inputs` also of the batch. Returns how many operands that are. */
+static int take_first_slice(const ndp_program *p, bool inputs) {
+    int tp = p->opts.step.mesh.coord[NDP_TP], moved = 0;
+    for (int k = 0; k < p->opts.model->n_graphs * NDP_PHASES; k++) {
+        const ndp_graph *g = p->opts.units[k / NDP_PHASES].graph;
+        const ndp_list *list = &p->opts.units[k / NDP_PHASES].lists[k % NDP_PHASES];
+        for (int i = 0; i < list->n; i++)
+            for (int o = 0; o < list->calls[i].n_in && list->calls[i].kind != NDP_CALL_WAIT; o++) {
+                ndp_operand *in = &list->calls[i].in[o];
+                const ndp_value *v = in->base == NDP_NONE ? NULL : &g->values[in->value];
+                bool slice = v && v->row > 0 && v->row == tp * v->view.rows;
+                if (!slice || (!inputs && g->values[v->root].kind == NDP_VALUE_DATA))
+                    continue;
+                in->offset -= (size_t)(v->row * v->view.ld) * ndp_dtype_size(v->view.dtype);
+                moved++;
+            }
+    }
+    return moved;
+}
+
+/* Where all ranks of tp have all rows, each routes and sends its slice of them, and no other one. */
+static void rows_sent_twice_are_refused(void **state) {
+    static const ndp_layout layouts[] = {{{1, 1, 1, 1, 1, 2, 2}}, {{1, 1, 2, 2, 1, 2, 4}}, {{1, 1, 2, 1, 1, 4, 2}}};
+    (void)state;
+    for (int i = 0; i < 2 * NDP_COUNT(layouts); i++) {
+        world_way y = world_choices(&layouts[i / 2], 5);
+        planned w;
+        ndp_facts f;
+        int moved = 0;
+        y.parallel.tp_sequence_parallel = false, y.parallel.capacity_factor = 1;
+        CHECK_OK(ndp_facts_parse_text(mixture, "mixture", &f));
+        world_init(&w, "mixture", &f, &y, &ndp_device_ref);
+        world_plan(&w, NULL, 0);
+        CHECK_OK(check_placement(&w));
+        for (int r = 0; r < w.n; r++)
+            moved += take_first_slice(w.programs[r], i % 2);
+        assert_true(moved > 0);
+        assert_int_not_equal(check_placement(&w), NDP_OK);
+        world_release(&w);
+    }
 }
 
 /* Experts that count once for each rank of ep in the norm, and experts of another rank. */
@@ -160,6 +205,7 @@ static void lies_about_experts_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(bugs_with_names_are_refused),
+                                       cmocka_unit_test(rows_sent_twice_are_refused),
                                        cmocka_unit_test(lies_about_experts_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

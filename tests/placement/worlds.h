@@ -287,8 +287,8 @@ static inline world_way world_choices(const ndp_layout *l, uint64_t i) {
     static const double capacities[] = {1.5, 1, 2.5, 0};
     static const ndp_optimizer_name optimizers[] = {NDP_MUON, NDP_ADAMW, NDP_ADAMW, NDP_ADAMW8BIT};
     world_way y = {.layout = *l,
-                   .parallel = {l->size[NDP_EP] > 1 || world_draw(i, ROWS, 3) > 0,
-                                world_draw(i, RING, 3) ? NDP_CP_RING : NDP_CP_ALL_GATHER, world_draw(i, ZIGZAG, 3) > 0,
+                   .parallel = {world_draw(i, ROWS, 3) > 0, world_draw(i, RING, 3) ? NDP_CP_RING : NDP_CP_ALL_GATHER,
+                                world_draw(i, ZIGZAG, 3) > 0,
                                 .capacity_factor = capacities[world_draw(i, ROOM, NDP_COUNT(capacities))]},
                    .reshard = world_draw(i, RESHARD, 2),
                    .recompute = world_draw(i, RECOMPUTE, 3) == 0 ? 1 + i % 2 : 0,

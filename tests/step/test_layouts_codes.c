@@ -1,7 +1,7 @@
 /* Layouts with 8-bit states. Blocks start with a tensor, so the ranks of dp, cp, sp and pp have the blocks of one rank:
  * in fp64 on `ref`, where no rounding moves a number to another code, results are equal as with any optimizer. Blocks
  * under tp start with a rank's part, so these layouts are compared with tp alone, and tp with one rank by what the
- * codes round. */
+ * codes round; so with ep. */
 #include "step/models.h"
 
 /* Large enough for codes: most tensors of the tiny models; their blocks end in the middle of glued ones. */
@@ -76,6 +76,44 @@ static void mixture(void **state) {
     family(TINY("mixtral", "\"head_dim\": 6, \"num_local_experts\": 4, \"num_experts_per_tok\": 2"));
 }
 
+/* Ranks with different experts: dense tensors have the blocks of tp, stacks those of ep. */
+static void shared_experts(void **state) {
+    static const struct {
+        way alone, ways[3];
+    } of[] = {
+        {{.size = {1, 2, 1, 1, 1}, .ep = 2},
+         {{.size = {3, 2, 1, 1, 1}, .ep = 2}, {.size = {1, 1, 2, 2, 1}, .ep = 2}, {.size = {1, 3, 2, 1, 1}, .ep = 2}}},
+        {{.size = {1, 1, 1, 1, 2}, .ep = 2},
+         {{.size = {1, 2, 2, 1, 2}, .ep = 2}, {.size = {2, 1, 1, 1, 2}, .ep = 2}, {.size = {1, 1, 1, 2, 2}, .ep = 2}}},
+        {{.size = {1, 3, 1, 1, 1}, .ep = 3}, /* of 4 experts */
+         {{.size = {2, 3, 1, 1, 1}, .ep = 3}, {.size = {1, 1, 3, 1, 1}, .ep = 3}, {.size = {1, 3, 1, 2, 1}, .ep = 3}}}};
+    const way alone = {.size = {1, 1, 1, 1, 1}, .parallel = NDP_PARALLEL_INIT, .optimizer = NDP_ADAMW8BIT};
+    ndp_model_opts mo = tiny_opts(NDP_F64, ROWS);
+    ndp_model m;
+    ndp_facts f;
+    (void)state;
+    CHECK_OK(ndp_facts_parse_text(
+        TINY("mixtral", "\"head_dim\": 6, \"num_local_experts\": 4, \"num_experts_per_tok\": 2"), "tiny", &f));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &m));
+    tiny_code(&m, LEAST);
+    result one = run(&m, &ndp_device_ref, &alone);
+    for (int i = 0; i < NDP_COUNT(of); i++) {
+        way w = of[i].alone;
+        w.parallel = alone.parallel, w.optimizer = NDP_ADAMW8BIT;
+        result r = run(&m, &ndp_device_ref, &w);
+        compare(&m, &r, &one, &w, &codes_round);
+        for (int k = 0; k < NDP_COUNT(of[i].ways); k++) {
+            w = of[i].ways[k];
+            w.parallel = (ndp_parallel){k != 1, NDP_CP_RING, true, 0, 0, 1}, w.optimizer = NDP_ADAMW8BIT;
+            w.recompute = k % 3, w.reshard = k == 0;
+            check_against(&m, &ndp_device_ref, &w, &r, &exact);
+        }
+        release(&r);
+    }
+    release(&one);
+    ndp_model_release(&m);
+}
+
 /* ---- memory ---- */
 
 /* Two codes an element of the slices, two scales a block, and 8 bytes an element of tensors that are not coded. */
@@ -120,8 +158,8 @@ static void states_take_two_bytes(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tied), cmocka_unit_test(untied_with_biases),
-                                       cmocka_unit_test(transposed_and_fused), cmocka_unit_test(mixture),
-                                       cmocka_unit_test(states_take_two_bytes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tied),    cmocka_unit_test(untied_with_biases), cmocka_unit_test(transposed_and_fused),
+        cmocka_unit_test(mixture), cmocka_unit_test(shared_experts),     cmocka_unit_test(states_take_two_bytes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,6 +42,7 @@ typedef enum choice {
     CHOICE_CONTIGUOUS,
     CHOICE_CUT_ROWS,
     CHOICE_WHOLE_ROWS,
+    CHOICE_SLICED,
     CHOICE_IN_PLACE,
     CHOICE_GATHERED,
     CHOICE_KEPT,
@@ -79,6 +80,7 @@ static inline void count_choices(family *f, const way *w) {
                               [CHOICE_CONTIGUOUS] = cp && w->contiguous,
                               [CHOICE_CUT_ROWS] = tp && !w->whole_rows,
                               [CHOICE_WHOLE_ROWS] = tp && w->whole_rows,
+                              [CHOICE_SLICED] = tp && w->whole_rows && w->ep > 1,
                               [CHOICE_IN_PLACE] = shards && !w->gathered,
                               [CHOICE_GATHERED] = shards && w->gathered && !w->keep,
                               [CHOICE_KEPT] = shards && w->gathered && w->keep,
@@ -155,9 +157,9 @@ static inline void check_way(family *f, const way *w) {
 }
 
 static inline void print_family(const family *f) {
-    static const char *const names[CHOICES] = {"ring",       "all_gather",      "zig-zag",  "contiguous", "cut rows",
-                                               "whole rows", "in place",        "gathered", "kept",       "saved",
-                                               "recompute",  "one micro-batch", "several"};
+    static const char *const names[CHOICES] = {"ring",       "all_gather", "zig-zag",         "contiguous", "cut rows",
+                                               "whole rows", "sliced",     "in place",        "gathered",   "kept",
+                                               "saved",      "recompute",  "one micro-batch", "several"};
     char text[WAY_TEXT];
     printf("%s: %d ways tried, %d passed\n  ", f->s.name, f->tried, f->passed);
     for (int i = 0; i < CHOICES; i++)
@@ -244,7 +246,7 @@ static inline way way_of(const ndp_layout *l, int i, int global) {
              .recompute = draw(i, RECOMPUTE, 2) ? 1 + i % 2 : 0,
              .gathered = held > 0,
              .keep = held > 1,
-             .whole_rows = size[NDP_EP] == 1 && draw(i, ROWS, 2),
+             .whole_rows = draw(i, ROWS, 2),
              .all_gather = draw(i, RING, 2),
              .contiguous = draw(i, ZIGZAG, 2)};
     if (global && global % (data * w.accumulation) != 0)

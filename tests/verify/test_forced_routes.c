@@ -90,6 +90,8 @@ static const way ways[] = {
     {.shard = 2, .ep = 2, .global = GLOBAL, .accumulation = 1, .threads = 1},
     {.tp = 2, .ep = 2, .global = GLOBAL, .accumulation = 2, .threads = 1},
     {.shard = 2, .cp = 2, .tp = 2, .ep = 4, .global = GLOBAL, .accumulation = 2, .threads = 1, .recompute = true},
+    {.cp = 2, .tp = 2, .ep = 4, .global = GLOBAL, .accumulation = 4, .threads = 1, .whole_rows = true},
+    {.pp = 2, .sp = 2, .tp = 2, .ep = 2, .global = GLOBAL, .accumulation = 4, .threads = 1, .whole_rows = true},
     {.replicate = 2, .shard = 2, .sp = 2, .ep = 4, .global = GLOBAL, .accumulation = 1, .threads = 1},
     {.pp = 2, .cp = 2, .ep = 2, .global = GLOBAL, .accumulation = 4, .threads = 1, .schedule = "zero_bubble"}};
 

@@ -6,11 +6,33 @@
 
 enum { FEW_STEPS = 3 };
 
+/* Ranks of tp that have all rows, of which each routes its own. */
+static const way sliced[] = {{.tp = 2, .ep = 2, .global = 6, .accumulation = 3, .threads = 1, .whole_rows = true},
+                             {.cp = 2,
+                              .sp = 2,
+                              .tp = 2,
+                              .ep = 4,
+                              .global = 6,
+                              .accumulation = 1,
+                              .threads = 1,
+                              .whole_rows = true,
+                              .recompute = 1},
+                             {.replicate = 2,
+                              .tp = 4,
+                              .ep = 4,
+                              .global = 6,
+                              .accumulation = 3,
+                              .threads = 1,
+                              .whole_rows = true,
+                              .recompute = 2}};
+
 static void sample(const corpus *c, const mixture_model *m) {
     char *path;
     family f = {.s = mixture_subject(c, m, "fp32", &path)};
     f.s.steps = FEW_STEPS;
     try_mixtures(&f, 2, 8, 24);
+    for (int i = 0; i < NDP_COUNT(sliced); i++)
+        check_way(&f, &sliced[i]);
     print_family(&f);
     assert_true(f.routed > 0 && (double)f.flips < 1e-3 * (double)f.routed);
     assert_true(f.apart > 0 && f.apart < 5e-6); /* so that no flip has a larger gap than 1e-5 */
@@ -21,6 +43,24 @@ static void sample(const corpus *c, const mixture_model *m) {
 static void mixtral(void **state) { sample(*state, &mixture_models[0]); }
 static void qwen3_moe(void **state) { sample(*state, &mixture_models[1]); }
 static void deepseek_v2(void **state) { sample(*state, &mixture_models[2]); }
+
+/* States of 8 bits, of experts large enough for them: ranks with others have other blocks, as those of tp have. */
+static void coded_states(void **state) {
+    static const mixture_model wide = {
+        "wide-qwen3", "qwen3_moe", "\"num_experts\": 5, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 210"};
+    static const way ways[] = {
+        {.shard = 2, .ep = 2, .global = 6, .accumulation = 3, .threads = 1},
+        {.cp = 2, .tp = 2, .ep = 4, .global = 6, .accumulation = 3, .threads = 1, .recompute = 1},
+        {.pp = 2, .tp = 2, .ep = 2, .global = 6, .accumulation = 6, .threads = 1, .whole_rows = true}};
+    char *path;
+    family f = {.s = mixture_subject(*state, &wide, "fp32", &path)};
+    f.s.steps = FEW_STEPS, f.s.optimizer = "adamw8bit";
+    for (int i = 0; i < NDP_COUNT(ways); i++)
+        check_way(&f, &ways[i]);
+    print_family(&f);
+    family_release(&f);
+    free(path);
+}
 
 /* ---- a free run ---- */
 
@@ -175,6 +215,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(mixtral),
                                        cmocka_unit_test(qwen3_moe),
                                        cmocka_unit_test(deepseek_v2),
+                                       cmocka_unit_test(coded_states),
                                        cmocka_unit_test(free_runs_have_the_same_bits),
                                        cmocka_unit_test(flips_are_listed),
                                        cmocka_unit_test(flips_by_hand),

@@ -1,6 +1,6 @@
 /* Checkpoints with 8-bit states (weights/state_codes.h). A run that is saved, resumed on another layout and saved again
- * has the same bytes in both checkpoints, codes and scales included, unless tp_size changes: then the states are those
- * of the first checkpoint, encoded in the blocks that the new ranks have. */
+ * has the same bytes in both checkpoints, codes and scales included, unless tp_size or ep_size changes: then the states
+ * are those of the first checkpoint, encoded in the blocks that the new ranks have. */
 #include "ops/pieces.h"
 #include "train/guarded_trainer.h"
 #include "verify/runs.h"
@@ -24,7 +24,12 @@ static const struct {
                  "\"num_hidden_layers\": 2, \"max_position_embeddings\": 64, \"initializer_range\": 0.1, "
                  "\"num_attention_heads\": 4, \"rotary_pct\": 1.0}"},
     {"gpt2", "{\"model_type\": \"gpt2\", \"vocab_size\": 263, \"n_layer\": 2, \"n_embd\": 52, \"n_head\": 4, "
-             "\"n_inner\": 85, \"n_positions\": 50, \"initializer_range\": 0.1}"}};
+             "\"n_inner\": 85, \"n_positions\": 50, \"initializer_range\": 0.1}"},
+    {"mixtral", "{\"model_type\": \"mixtral\", \"vocab_size\": 263, \"hidden_size\": 76, \"intermediate_size\": 91, "
+                "\"num_hidden_layers\": 2, \"max_position_embeddings\": 64, \"initializer_range\": 0.1, "
+                "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 30, "
+                "\"num_local_experts\": 5, \"num_experts_per_tok\": 2}"}};
+enum { MIXTURE = NDP_COUNT(models) - 1 };
 
 enum { STEPS = 3, LENGTH = 40 };
 
@@ -175,7 +180,36 @@ static void no_other_layout_changes_a_code(void **state) {
     }
 }
 
-/* ---- another tp_size ---- */
+/* ---- other ranks that share experts ---- */
+
+/* Experts of 27 blocks and a part: all of a stack are cut into blocks from a rank's first one on. */
+static void no_other_axis_changes_a_code_of_experts(void **state) {
+    static const way from[] = {{.shard = 2, .ep = 2}, {.shard = 2, .tp = 2, .ep = 4}},
+                     to[2][4] = {{{.cp = 2, .ep = 2},
+                                  {.shard = 4, .ep = 2},
+                                  {.replicate = 2, .sp = 2, .ep = 2},
+                                  {.pp = 2, .shard = 3, .cp = 2, .ep = 2}},
+                                 {{.cp = 2, .tp = 2, .ep = 4},
+                                  {.shard = 4, .tp = 2, .ep = 4, .whole_rows = true},
+                                  {.pp = 2, .sp = 2, .tp = 2, .ep = 4},
+                                  {.replicate = 3, .shard = 2, .tp = 2, .ep = 4}}};
+    place p = place_of(*state, MIXTURE);
+    for (int i = 0; i < NDP_COUNT(from); i++) {
+        char *first = ndp_format("%s/experts-%d", ((corpus *)*state)->folder, i);
+        free(save(&p, from[i], NULL, first));
+        for (int k = 0; k < NDP_COUNT(to[i]); k++) {
+            char *again = ndp_format("%s-%d", first, k), *said = save(&p, to[i][k], first, again);
+            assert_null(strstr(said, "quantized"));
+            assert_in_range(same_states(first, again), 4, 500);
+            free(again);
+            free(said);
+        }
+        free(first);
+    }
+    free(p.path);
+}
+
+/* ---- another tp_size, or ep_size ---- */
 
 /* The moment of each element of a tensor, in the order of the file, that is a part by itself and starts with a block.
  */
@@ -250,8 +284,8 @@ static void another_tp_size_quantizes_anew(void **state) {
          *back = ndp_format("%s/back", p.s.cache), *same = ndp_format("%s/same", p.s.cache);
     free(save(&p, (way){.shard = 2}, NULL, one));
     char *said = save(&p, (way){.shard = 2, .tp = 2}, one, two);
-    assert_non_null(strstr(said, "resume: 8-bit states are quantized anew: their blocks were those of tp_size 1, now "
-                                 "they are those of 2\n"));
+    assert_non_null(strstr(said, "resume: 8-bit states are quantized anew: their blocks were those of tp_size 1 and "
+                                 "ep_size 1, now they are those of 2 and 1\n"));
     assert_null(strstr(strstr(said, "anew") + 4, "anew")); /* once, whatever the number of ranks */
     free(said);
     ndp_weights *a = states_in(one), *b = states_in(two);
@@ -265,7 +299,7 @@ static void another_tp_size_quantizes_anew(void **state) {
     free(save(&p, (way){.shard = 3, .tp = 2}, two, same));
     same_states(two, same);
     said = save(&p, (way){.pp = 2}, two, back);
-    assert_non_null(strstr(said, "blocks were those of tp_size 2, now they are those of 1\n"));
+    assert_non_null(strstr(said, "blocks were those of tp_size 2 and ep_size 1, now they are those of 1 and 1\n"));
     free(said);
     char *paths[] = {one, two, back, same, p.path};
     for (int i = 0; i < NDP_COUNT(paths); i++)
@@ -275,28 +309,29 @@ static void another_tp_size_quantizes_anew(void **state) {
 /* There and back: every scale is a moment, the largest of its block. It is what it was but for half the distance of two
  * codes, 0.9 / 64, when it was encoded with the largest of another block, and once more if it is negative, since the
  * map has no -1. */
-static void moments_survive_another_tp_size(void **state) {
+static void moments_survive_another_size(void **state) {
+    static const way by_ways[] = {{.tp = 2}, {.tp = 4}, {.shard = 2, .ep = 2}, {.cp = 2, .tp = 2, .ep = 4}};
     for (int m = 0; m < NDP_COUNT(models); m++) {
         place p = place_of(*state, m);
         char *from = ndp_format("%s/stay-%d", p.s.cache, m), *by = ndp_format("%s/by-%d", p.s.cache, m),
              *to = ndp_format("%s/to-%d", p.s.cache, m);
-        for (int tp = 2; tp <= 4; tp *= 2) {
+        for (int k = 0; k < (m == MIXTURE ? NDP_COUNT(by_ways) : 2); k++) {
             free(save(&p, (way){.shard = 1}, NULL, from));
-            free(save(&p, (way){.tp = tp}, from, by));
+            free(save(&p, by_ways[k], from, by));
             free(save(&p, (way){.shard = 2}, by, to));
             ndp_weights *a = states_in(from), *b = states_in(to);
             names all = names_in(a);
             for (int i = 0; i < all.n; i++) {
-                int64_t n, k;
+                int64_t n, n_to;
                 double off = 0, most = 0;
                 if (!strstr(all.of[i], "absmax"))
                     continue;
-                float *x = values_of(a, all.of[i], &n), *y = values_of(b, all.of[i], &k);
-                assert_int_equal(n, k);
+                float *x = values_of(a, all.of[i], &n), *y = values_of(b, all.of[i], &n_to);
+                assert_int_equal(n, n_to);
                 for (int64_t e = 0; e < n; e++)
                     off = fmax(off, fabs((double)(x[e] - y[e]))), most = fmax(most, (double)x[e]);
                 if (!(off <= 2 * 0.9 / 128 * 1.001 * most))
-                    fail_msg("%s, tp %d: a scale is off by %g of %g", all.of[i], tp, off, most);
+                    fail_msg("%s, %d: a scale is off by %g of %g", all.of[i], k, off, most);
                 free(x);
                 free(y);
             }
@@ -326,7 +361,7 @@ static ndp_status forge(ndp_trainer *t, const char *folder, const char *blocks) 
     for (int k = 0; k < 2; k++) {
         CHECK_OK(
             ndp_tensor_list_add(&list, t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), NDP_TENSORS_RUN, NDP_F32));
-        CHECK_OK(ndp_state_codes_add(&list, t->engine, k, 1, NDP_F32));
+        CHECK_OK(ndp_state_codes_add(&list, t->engine, k, (ndp_code_cut){1, 1}, NDP_F32));
     }
     ndp_status st = ndp_checkpoint_save(NULL, folder, &info, list.specs, list.n, list.pieces, list.n_pieces, 0,
                                         NDP_SHARD_BYTES, NULL);
@@ -357,9 +392,12 @@ static void manifests_are_checked(void **state) {
         const char *blocks, *words; /* NULL: it is read */
     } cases[] = {
         {"{\"elements\": 256, \"tp_size\": 1}", NULL},
-        {NULL, "has state_blocks of 0 elements and tp_size 0, expected 256 elements and a tp_size of 1 to 4096"},
-        {"{\"elements\": 128, \"tp_size\": 1}", "of 128 elements and tp_size 1"},
-        {"{\"elements\": 256, \"tp_size\": 0}", "of 256 elements and tp_size 0"},
+        {"{\"elements\": 256, \"tp_size\": 1, \"ep_size\": 2}", NULL}, /* there are no experts */
+        {NULL, "has state_blocks of 0 elements, tp_size 0 and ep_size 1, expected 256 elements and sizes of 1 to 4096"},
+        {"{\"elements\": 128, \"tp_size\": 1}", "of 128 elements, tp_size 1"},
+        {"{\"elements\": 256, \"tp_size\": 0}", "of 256 elements, tp_size 0"},
+        {"{\"elements\": 256, \"tp_size\": 1, \"ep_size\": 0}", "tp_size 1 and ep_size 0"},
+        {"{\"elements\": 256, \"tp_size\": 1, \"ep_size\": 4097}", "ep_size 4097"},
         {"{\"elements\": 256, \"tp_size\": 4097}", "tp_size 4097"},
         {"{\"elements\": 256, \"tp_size\": -1}", "tp_size -1"},
         {"[1, 2]", "of 0 elements"},
@@ -383,7 +421,8 @@ static void manifests_are_checked(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_other_layout_changes_a_code), cmocka_unit_test(another_tp_size_quantizes_anew),
-        cmocka_unit_test(moments_survive_another_tp_size), cmocka_unit_test(manifests_are_checked)};
+        cmocka_unit_test(no_other_layout_changes_a_code), cmocka_unit_test(no_other_axis_changes_a_code_of_experts),
+        cmocka_unit_test(another_tp_size_quantizes_anew), cmocka_unit_test(moments_survive_another_size),
+        cmocka_unit_test(manifests_are_checked)};
     return cmocka_run_group_tests(tests, make_corpus, drop_corpus);
 }
