@@ -99,6 +99,21 @@ static ndp_status expect_operand(ndp_rule *r, int k, const ndp_flow_matrix *m, i
     return ndp_expect(r, k, input ? NDP_THING_DATA : NDP_THING_VALUE, value, !input && kinds[m->is].complete);
 }
 
+/* Rows of zeros beside rows of a gradient: nothing of the gradient of those rows. An op that has all rows (T) is
+ * linear in it: what a row of it makes of all rows is a part of theirs, so each counts once if each row of it does. */
+static void take_zeros(ndp_content *d_o) {
+    const ndp_tile *some = NULL;
+    for (int i = 0; i < d_o->n; i++)
+        some = d_o->tiles[i].what.kind == NDP_THING_ZERO ? some : &d_o->tiles[i];
+    for (int i = 0; some && i < d_o->n; i++) {
+        ndp_tile *t = &d_o->tiles[i];
+        if (t->what.kind != NDP_THING_ZERO)
+            continue;
+        t->what = some->what, t->share = 0;
+        t->at_row = t->row + some->at_row - some->row, t->at_col = t->col + some->at_col - some->col;
+    }
+}
+
 static ndp_status expect(ndp_rule *r, int k) {
     const ndp_flow_matrix *m = &r->flow->in[k];
     ndp_thing_kind thing = kinds[m->is].thing;
@@ -111,6 +126,8 @@ static ndp_status expect(ndp_rule *r, int k) {
         return NDP_OK;
     if (thing == NDP_THING_VALUE && kinds[m->is].of == AN_OPERAND)
         return expect_operand(r, k, m, value);
+    if (m->is == NDP_FLOW_D_RESULT && m->axes[0] == 'T')
+        take_zeros(&r->in[k]);
     NDP_TRY(ndp_expect(r, k, thing, value, kinds[m->is].complete));
     for (int i = 0; i < r->in[k].n && thing == NDP_THING_PRODUCT; i++) /* without its bias: it becomes the value */
         r->in[k].tiles[i].what.kind = NDP_THING_VALUE;

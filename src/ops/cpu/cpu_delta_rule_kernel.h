@@ -56,7 +56,12 @@ typedef struct delta_backward {
     float *rows_q;                   /* [CHUNK][D] */
     float *d_o, *r, *rows_v, *v_t;   /* of a value head: dO; R; other rows; some rows, transposed */
     float *ds, *kept;                /* gradients of states; what is kept of all chunks */
-    float along[CHUNK], into_end;    /* of the log of the decays up to each row, and up to the last one */
+    /* What the log of a row's decay gets. It is a factor of what a later row, or the row itself, takes from an earlier
+     * one or from the state before: sums over just those, since sums over more of them would cancel. */
+    float from_state[CHUNK]; /* of each row that takes from the state before */
+    float to_state[CHUNK];   /* of each row whose U the state after has */
+    float between[CHUNK]; /* of the pairs of a later row, or itself, and an earlier one: for each row, all of these */
+    float through;        /* of the state before, which the state after has */
 } delta_backward;
 
 /* The state before a chunk, and its U. */
@@ -95,19 +100,27 @@ static void make_states(delta_backward *w) {
 static void make_r(delta_backward *w, const float *u, const float *ds) {
     const delta_chunk *c = &w->c;
     ndp_delta_cols of = w->d->of_v;
-    w->into_end = 0;
-    memset(w->along, 0, sizeof w->along);
+    w->through = 0;
+    memset(w->from_state, 0, sizeof w->from_state), memset(w->to_state, 0, sizeof w->to_state);
     if (!c->ends) {
         rows_state(w->d, c, c->k, ds, w->r);
         scale_rows(c, w->r, of, w->h.until);
-        for (int64_t i = 0; i < c->n; i++) {
-            float x = dot_of(u + i * of.ld, w->r + i * of.ld, of.pad);
-            w->along[i] -= 2 * x; /* once more than it counts: it is in the product with k^ again (add_columns) */
-            w->into_end += x;
-        }
+        for (int64_t i = 0; i < c->n; i++)
+            w->to_state[i] = dot_of(u + i * of.ld, w->r + i * of.ld, of.pad);
     }
     triangle_t_rows(c, w->h.p, of, w->d_o, w->r, !c->ends);
     solve_back(c, w->h.a, of, w->r);
+}
+
+/* The sum of the first n. */
+static float sum_before(const float *x, int64_t n) {
+    vf sum = vec_set(0);
+    float rest = 0;
+    for (int64_t j = 0; j < n / LANES * LANES; j += LANES)
+        sum += vec_load(x + j);
+    for (int64_t j = n / LANES * LANES; j < n; j++)
+        rest += x[j];
+    return vec_sum(sum) + rest;
 }
 
 /* dP L and W of the head are added to the sums, and what they say of the decays between rows. */
@@ -118,8 +131,7 @@ static void add_triangles(delta_backward *w, const float *u) {
     transpose(u, of.ld, c->pad, of.pad, 1, w->v_t, CHUNK);
     triangle(c, w->d_o, of.ld, of.n, w->v_t, w->dp);
     triangle(c, w->r, of.ld, of.n, w->v_t, w->da);
-    for (int64_t i = 0; i < c->n; i++) {
-        vf across = vec_set(0);
+    for (int64_t i = c->n - 1; i >= 0; i--) { /* down: of each column, the rows so far */
         w->da[i * CHUNK + i] = 0;
         for (int64_t j = 0, at = i * CHUNK; j < i / BAND * BAND + BAND; j += LANES, at += LANES) {
             vf l = vec_load(w->h.l + at), m = vec_load(w->dp + at) * l, a = vec_load(w->da + at) * l * -w->h.beta[i];
@@ -127,25 +139,24 @@ static void add_triangles(delta_backward *w, const float *u) {
             vec_store(w->m + at, vec_load(w->m + at) + m);
             vec_store(w->w + at, vec_load(w->w + at) + a);
             vec_store(down + j, vec_load(down + j) + both);
-            across += both;
         }
-        w->along[i] += vec_sum(across);
+        w->between[i] = sum_before(down, i);
     }
-    for (int64_t i = 0; i < c->n; i++)
-        w->along[i] -= down[i];
 }
 
-/* Adds the product, [D][CHUNK], to a gradient, and that of each column of it and of x_t to what the decays get. */
+/* Adds the product, [D][CHUNK], to a gradient, and that of each column of it and of x_t to what rows take from the
+ * state (NULL: they do not). */
 static void add_columns(delta_backward *w, const float *x_t, float *gradient) {
     const delta_chunk *c = &w->c;
     for (int64_t j = 0; j < c->pad; j += LANES) {
-        vf sum = vec_load(w->along + j);
+        vf sum = vec_load(w->from_state + j);
         for (int64_t at = j; at < w->d->of_q.n * CHUNK; at += CHUNK) {
             vf x = vec_load(w->t_q + at);
             vec_store(gradient + at, vec_load(gradient + at) + x);
-            sum += x * vec_load(x_t + at);
+            if (x_t)
+                sum += x * vec_load(x_t + at);
         }
-        vec_store(w->along + j, sum);
+        vec_store(w->from_state + j, sum);
     }
 }
 
@@ -166,16 +177,16 @@ static void through_states(delta_backward *w, const float *s, const float *u, fl
         memcpy(w->rows_v, u, (size_t)bytes);
         scale_rows(c, w->rows_v, of, w->h.until);
         state_columns(w, ds, w->rows_v, false);
+        add_columns(w, NULL, w->dk_t);
     }
     if (!c->begins) {
         for (int64_t i = 0; i < c->n; i++)
             by[i] = -w->h.since[i] * w->h.beta[i];
         memcpy(w->rows_v, w->r, (size_t)bytes);
         scale_rows(c, w->rows_v, of, by);
-        state_columns(w, s, w->rows_v, !c->ends);
-    }
-    if (!c->ends || !c->begins)
+        state_columns(w, s, w->rows_v, false);
         add_columns(w, c->k_t, w->dk_t);
+    }
     if (c->begins)
         return;
     scale_rows(c, w->d_o, of, w->h.since);
@@ -184,7 +195,7 @@ static void through_states(delta_backward *w, const float *s, const float *u, fl
     if (!c->ends) {
         float whole = w->h.since[c->n - 1];
         for (int64_t i = 0; i < w->d->of_q.pad; i++)
-            w->into_end += whole * dot_of(s + i * of.ld, ds + i * of.ld, of.pad);
+            w->through += whole * dot_of(s + i * of.ld, ds + i * of.ld, of.pad);
         scale_state(w->d, ds, whole);
     }
     add_to_state(w->d, c, c->q, w->d_o, ds, !c->ends);
@@ -196,17 +207,19 @@ static void store_head(const delta_backward *w, const float *u) {
     const delta_chunk *c = &w->c;
     const delta_head *h = &w->h;
     ndp_delta_cols of = w->d->of_v;
-    double dg = (double)w->into_end;
+    double later = (double)w->through, earlier = 0;
+    for (int64_t i = 0; i < c->n; i++)
+        earlier += (double)w->to_state[i];
     for (int64_t i = c->n - 1; i >= 0; i--) {
         const float *r = w->r + i * of.ld;
-        dg += (double)w->along[i]; /* of a row: what all decays get that it is a factor of */
+        later += (double)w->from_state[i], earlier -= (double)w->to_state[i];
         if (w->d->dv.data)
             store_row(&w->d->dv, c->first + i, h->head * of.n, r, h->beta[i], of.n);
         if (w->d->db.data)
             ndp_view_set(&w->d->db, c->first + i, h->head,
                          (double)((1 - h->beta[i]) * dot_of(r, u + i * of.ld, of.pad)));
         if (w->d->dg.data)
-            ndp_view_set(&w->d->dg, c->first + i, h->head, dg);
+            ndp_view_set(&w->d->dg, c->first + i, h->head, later + earlier + (double)w->between[i]);
     }
 }
 
