@@ -201,6 +201,12 @@ static const cost_case cases[] = {
     COST(row_slopes, 14 * 24, 4 * (12 + 24 + 3) + 8 + 4 * (3 + 12) + 16 * 24,
          .in = {F(3, 4), F(6, 4), I(3, 1), D(1, 1)}, .attr = {.vocab = 7, .parts = 2}),
     COST(kv_append, 0, 64, .in = {F(9, 4), F(2, 4), I(2, 1)}),
+    COST(conv_step, (2 * 3 + 20) * 8, 4 * (2 * 24 + 2 * 8 + 12 + 4),
+         .in = {F(3, 8), F(2, 4), F(4, 3), I(2, 1), I(2, 1)}, .attr = {.capacity = 5}),
+    /* A row reads the state of its heads, 4 of 6 x 2 numbers, and writes it. */
+    COST(delta_step, 7 * 48 * 3, 4 * 2 * 48 * 3,
+         .in = {F(2, 48), F(3, 12), F(3, 12), F(3, 8), F(3, 4), F(3, 4), I(3, 1), I(3, 1)},
+         .attr = {.heads = 4, .kv_heads = 2, .head_dim = 6, .v_dim = 2, .capacity = 5}),
     COST(reduce_sum, 5, 28, .in = {F(5, 1)}),
     COST(reduce_sum, 15, 5 * 24 + 24, .in = {D(5, 3)}),
     COST(document_sums, 6, 4 * (3 + 3) + 32, .in = {F(3, 1), I(3, 1)}, .attr = {.parts = 2}),

@@ -1,5 +1,6 @@
 /* The ops of the gated delta rule: kernels of `cpu`, or of NDP_TEST_DEVICE, against ref, as test_op_kernels does. */
 #include "kernel_case.h"
+#include "ops/delta_rule.h"
 
 /* Documents of one row and of more, shorter than the taps and longer; and starts at any row, also after it. The
  * gradient of a tap is one number: dy is x, so that its terms do not cancel. */
@@ -151,6 +152,73 @@ static void documents_do_not_meet(void **state) {
     free_matrices(conv, 4);
 }
 
+/* ---- texts that are continued ---- */
+
+enum { TEXTS = 3, STRIDE = 160 };
+
+/* Texts of several lengths, a few rows of one of them at a time, with rows of padding behind: `whole` of a text at once
+ * gives the same. in: operands of `step` but the first and the last two; `kept`: what a text starts from, which is no
+ * zeros. */
+static void check_continued(const ndp_op *step, const ndp_op *whole, ndp_op_attr attr, const ndp_view *in, int rowless,
+                            ndp_view kept, const ndp_device *device) {
+    static const int64_t lengths[TEXTS] = {70, 1, 141}, chunks[] = {1, 7, 64, 2};
+    int64_t at = 0, n_in = whole->n_in - 1;
+    attr.capacity = STRIDE;
+    for (int text = 0; text < TEXTS; at += lengths[text++]) {
+        ndp_view all[NDP_OP_MAX_IN] = {{0}}, want[NDP_OP_MAX_OUT] = {{0}};
+        for (int i = 0; i < n_in; i++)
+            all[i] = i == rowless ? in[i] : rows_of(&in[i], at, lengths[text]);
+        all[n_in] = matrix(NDP_I32, lengths[text], 1);
+        make_outputs(whole, &attr, all, want, 1);
+        run_op(whole, &attr, all, want, &ndp_device_ref, 1);
+        for (int64_t done = 0, c = 0; done < lengths[text]; done += chunks[c++ % NDP_COUNT(chunks)]) {
+            int64_t n = chunks[c % NDP_COUNT(chunks)], real = done + n < lengths[text] ? n : lengths[text] - done;
+            ndp_view now[NDP_OP_MAX_IN] = {kept}, out[NDP_OP_MAX_OUT] = {{0}};
+            for (int i = 0; i < n_in; i++)
+                now[1 + i] = i == rowless ? in[i] : rows_of(&in[i], at + done, n);
+            now[1 + n_in] = matrix(NDP_I32, n, 1), now[2 + n_in] = matrix(NDP_I32, n, 1);
+            for (int64_t t = 0; t < n; t++) {
+                double row = (double)(text * STRIDE + done + t);
+                ndp_view_set(&now[2 + n_in], t, 0, row);
+                ndp_view_set(&now[1 + n_in], t, 0, t < real ? text * STRIDE : row);
+            }
+            make_outputs(step, &attr, now, out, 3);
+            run_op(step, &attr, now, out, device, 2);
+            for (int64_t t = 0; t < n; t++)
+                for (int64_t i = 0; i < want[0].cols; i++) {
+                    double is = ndp_view_get(&out[1], t, i), must = t < real ? ndp_view_get(&want[0], done + t, i) : 0;
+                    if (!(fabs(is - must) < 1e-5))
+                        fail_msg("%s on %s: text %d, row %lld: %g, must be %g", step->name, device->name, text,
+                                 (long long)(done + t), is, must);
+                }
+            free_matrices(&now[1 + n_in], 2);
+            free_matrices(&out[1], 1);
+        }
+        free_matrices(&all[n_in], 1);
+        free_matrices(want, 1);
+    }
+}
+
+static void texts_are_continued(void **state) {
+    (void)state;
+    enum { ROWS = 280 }; /* more than all texts */
+    for (int device = 0; device < DEVICES; device++)
+        for (int i = 0; i < NDP_COUNT(specs); i++) {
+            int64_t taps = i + 1, cols = specs[i].heads * specs[i].e;
+            ndp_view rule[6], conv[] = {some(ROWS, cols, 1), some(cols, taps, 2)},
+                              state_of = some(TEXTS, cols * specs[i].d, 3),
+                              tail = some(TEXTS, ndp_tail_rows(taps) * cols, 4);
+            fill_operands(&specs[i], ROWS, true, rule);
+            check_continued(&ndp_op_delta_step, &ndp_op_delta_rule, attr_of(&specs[i]), rule, -1, state_of,
+                            device_at(device));
+            check_continued(&ndp_op_conv_step, &ndp_op_conv_silu, (ndp_op_attr){0}, conv, 1, tail, device_at(device));
+            free_matrices(rule, 6);
+            free_matrices(conv, 2);
+            free_matrices(&state_of, 1);
+            free_matrices(&tail, 1);
+        }
+}
+
 /* The formula with one number for a head and a state: three rows of one document, on both devices. */
 static void delta_rule_by_hand(void **state) {
     (void)state;
@@ -197,10 +265,10 @@ static void conv_silu_by_hand(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(conv_silu_kernels),     cmocka_unit_test(delta_decay_kernels),
-        cmocka_unit_test(gate_by_kernels),       cmocka_unit_test(delta_rule_kernels),
-        cmocka_unit_test(documents_do_not_meet), cmocka_unit_test(delta_rule_by_hand),
-        cmocka_unit_test(conv_silu_by_hand),
+        cmocka_unit_test(texts_are_continued), cmocka_unit_test(conv_silu_kernels),
+        cmocka_unit_test(delta_decay_kernels), cmocka_unit_test(gate_by_kernels),
+        cmocka_unit_test(delta_rule_kernels),  cmocka_unit_test(documents_do_not_meet),
+        cmocka_unit_test(delta_rule_by_hand),  cmocka_unit_test(conv_silu_by_hand),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

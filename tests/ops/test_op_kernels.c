@@ -680,6 +680,7 @@ static const struct {
                  {&ndp_op_delta_decay, "test_delta_rule"},      {&ndp_op_delta_decay_da, "test_delta_rule"},
                  {&ndp_op_delta_decay_dlog, "test_delta_rule"}, {&ndp_op_delta_decay_ddt, "test_delta_rule"},
                  {&ndp_op_delta_rule, "test_delta_rule"},       {&ndp_op_delta_rule_bwd, "test_delta_rule"},
+                 {&ndp_op_conv_step, "test_delta_rule"},        {&ndp_op_delta_step, "test_delta_rule"},
                  {&ndp_op_gate_by, "test_delta_rule"},          {&ndp_op_gate_by_bwd, "test_delta_rule"},
                  {&ndp_op_count_valid, "test_step_ops"},        {&ndp_op_zero, "test_step_ops"},
                  {&ndp_op_loss_scale, "test_step_ops"},         {&ndp_op_square_sum, "test_step_ops"},

@@ -20,7 +20,7 @@ struct text_rows {
 /* ---- conv_step ---- */
 
 static __global__ void __launch_bounds__(256)
-    conv_step_kernel(ndp_view tail, ndp_view x, ndp_view w, ndp_view y, text_rows rows) {
+    ndp_conv_step_kernel(ndp_view tail, ndp_view x, ndp_view w, ndp_view y, text_rows rows) {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     for (int64_t t = 0; i < x.cols && t < x.rows; t++) {
         bool first;
@@ -39,7 +39,7 @@ static __global__ void __launch_bounds__(256)
 static ndp_status run_conv_step(const ndp_op_call *c) {
     const text_rows rows = {c->in[3], c->in[4], c->attr->capacity};
     unsigned threads = ndp_block_of(c->in[1].cols, 256);
-    return ndp_launch(c, conv_step_kernel, dim3((unsigned)ndp_ceil_div(c->in[1].cols, threads)), dim3(threads), 0,
+    return ndp_launch(c, ndp_conv_step_kernel, dim3((unsigned)ndp_ceil_div(c->in[1].cols, threads)), dim3(threads), 0,
                       c->in[0], c->in[1], c->in[2], c->out[1], rows);
 }
 NDP_CUDA_KERNEL(conv_step)
@@ -77,7 +77,7 @@ static __device__ __forceinline__ float step(const delta_step_call &c, int64_t t
     return o;
 }
 
-static __global__ void __launch_bounds__(256) delta_step_kernel(delta_step_call c) {
+static __global__ void __launch_bounds__(256) ndp_delta_step_kernel(delta_step_call c) {
     for (int64_t t = 0; t < c.q.rows; t++) {
         bool first;
         int64_t text = c.rows(t, &first);
@@ -99,6 +99,7 @@ static ndp_status run_delta_step(const ndp_op_call *c) {
                                   c->attr->head_dim,
                                   ndp_v_dim(c->attr),
                                   ndp_delta_group(c->attr)};
-    return ndp_launch(c, delta_step_kernel, dim3((unsigned)c->attr->heads), dim3(ndp_block_of(call.e, 256)), 0, call);
+    return ndp_launch(c, ndp_delta_step_kernel, dim3((unsigned)c->attr->heads), dim3(ndp_block_of(call.e, 256)), 0,
+                      call);
 }
 NDP_CUDA_KERNEL(delta_step)
