@@ -13,6 +13,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 enum { RUNS = 15 };
 
@@ -28,8 +29,9 @@ typedef struct shape {
 } shape;
 
 static ndp_view make(int64_t rows, int64_t cols, ndp_dtype dtype) {
-    ndp_view v = {aligned_alloc(64, ((size_t)(rows * cols) * ndp_dtype_size(dtype) + 63) / 64 * 64), dtype, rows, cols,
-                  cols};
+    const size_t page = 2 << 20, bytes = (size_t)(rows * cols) * ndp_dtype_size(dtype);
+    ndp_view v = {aligned_alloc(page, (bytes + page - 1) / page * page), dtype, rows, cols, cols};
+    madvise(v.data, bytes, MADV_HUGEPAGE); /* as the program's memory */
     if (!v.data)
         exit(1);
     for (int64_t i = 0; i < rows * cols; i++)

@@ -7,7 +7,7 @@ done
 . "$(dirname "$0")/../cli/cases.sh"
 mkdir build
 cp "$(command -v xz)" program
-for name in ndparallel test_op_kernels test_step_ops test_update test_xent test_product test_attention test_golden bench_gpu; do
+for name in ndparallel test_op_kernels test_step_ops test_update test_xent test_product test_attention test_delta_rule test_golden bench_gpu; do
     cp program "build/$name"
 done
 

@@ -53,8 +53,6 @@ static void shape_rules_refuse(void **state) {
     ndp_view f = {.dtype = NDP_F32, .rows = 4, .cols = 6, .ld = 6},
              h = {.dtype = NDP_BF16, .rows = 4, .cols = 6, .ld = 6}, ids = {.dtype = NDP_I32, .rows = 3, .cols = 1};
     ndp_view none = {0}, row = {.dtype = NDP_F32, .rows = 1, .cols = 5}, two = {.dtype = NDP_F32, .rows = 3, .cols = 2};
-    ndp_view starts = {.dtype = NDP_I32, .rows = 4, .cols = 1}, no_taps = {.dtype = NDP_F32, .rows = 6},
-             taps = {.dtype = NDP_F32, .rows = 6, .cols = NDP_MAX_TAPS + 1};
     const struct {
         const ndp_op *op;
         ndp_view in[NDP_OP_MAX_IN];
@@ -114,18 +112,6 @@ static void shape_rules_refuse(void **state) {
         {&ndp_op_give_rows_dw, {f, f, ids}},
         {&ndp_op_gate_rows, {f, f}},
         {&ndp_op_gate_rows_dg, {f, f, row}},
-        {&ndp_op_gate_by, {f, h}},
-        {&ndp_op_gate_by_bwd, {f, f, row}},
-        {&ndp_op_conv_silu, {f, f, starts}}, /* 6 rows of taps */
-        {&ndp_op_conv_silu, {f, taps, starts}},
-        {&ndp_op_conv_silu_dx, {f, h, taps, starts, none}},
-        {&ndp_op_conv_silu_dw, {f, f, no_taps, starts}},
-        {&ndp_op_delta_decay, {f, f, row}},
-        {&ndp_op_delta_decay_da, {h, f, f, f}},
-        {&ndp_op_delta_decay_dlog, {f, f, f, f}},
-        {&ndp_op_delta_decay_ddt, {f, f, row, row}},
-        {&ndp_op_delta_rule, {f, f, f, f, f, starts}}, /* key heads: none */
-        {&ndp_op_delta_rule_bwd, {f, f, h, f, f, f, starts}},
         {&ndp_op_heads_split, {f}},
         {&ndp_op_heads_merge, {f}},
         {&ndp_op_xent_logits, {f, f, ids}},
@@ -142,8 +128,38 @@ static void shape_rules_refuse(void **state) {
         check_refused(bad[i].op, &attr, bad[i].in);
 }
 
+/* Those of layers with a state. */
+static void shape_rules_of_states_refuse(void **state) {
+    (void)state;
+    ndp_op_attr attr = {.heads = 2, .head_dim = 4};
+    ndp_view f = {.dtype = NDP_F32, .rows = 4, .cols = 6}, h = {.dtype = NDP_BF16, .rows = 4, .cols = 6}, none = {0},
+             row = {.dtype = NDP_F32, .rows = 1, .cols = 5};
+    ndp_view starts = {.dtype = NDP_I32, .rows = 4, .cols = 1}, no_taps = {.dtype = NDP_F32, .rows = 6},
+             taps = {.dtype = NDP_F32, .rows = 6, .cols = NDP_MAX_TAPS + 1};
+    const struct {
+        const ndp_op *op;
+        ndp_view in[NDP_OP_MAX_IN];
+    } bad[] = {
+        {&ndp_op_gate_by, {f, h}},
+        {&ndp_op_gate_by_bwd, {f, f, row}},
+        {&ndp_op_conv_silu, {f, f, starts}}, /* 6 rows of taps */
+        {&ndp_op_conv_silu, {f, taps, starts}},
+        {&ndp_op_conv_silu_dx, {f, h, taps, starts, none}},
+        {&ndp_op_conv_silu_dw, {f, f, no_taps, starts}},
+        {&ndp_op_delta_decay, {f, f, row}},
+        {&ndp_op_delta_decay_da, {h, f, f, f}},
+        {&ndp_op_delta_decay_dlog, {f, f, f, f}},
+        {&ndp_op_delta_decay_ddt, {f, f, row, row}},
+        {&ndp_op_delta_rule, {f, f, f, f, f, starts}}, /* key heads: none */
+        {&ndp_op_delta_rule_bwd, {f, f, h, f, f, f, starts}},
+    };
+    for (int i = 0; i < NDP_COUNT(bad); i++)
+        check_refused(bad[i].op, &attr, bad[i].in);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_list_of_ops), cmocka_unit_test(devices_by_name),
-                                       cmocka_unit_test(shape_rules_refuse)};
+                                       cmocka_unit_test(shape_rules_refuse),
+                                       cmocka_unit_test(shape_rules_of_states_refuse)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Vectors of attention in AVX-512: 16 lanes. */
+/* Vectors of attention and of the delta rule in AVX-512: 16 lanes. */
 #ifndef NDP_OPS_CPU_CPU_ATTENTION_LANES16_H
 #define NDP_OPS_CPU_CPU_ATTENTION_LANES16_H
 

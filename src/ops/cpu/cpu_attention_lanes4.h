@@ -1,4 +1,4 @@
-/* Vectors of attention in 4 lanes of any processor, by the compiler's vector types. */
+/* Vectors of attention and of the delta rule in 4 lanes of any processor, by the compiler's vector types. */
 #ifndef NDP_OPS_CPU_CPU_ATTENTION_LANES4_H
 #define NDP_OPS_CPU_CPU_ATTENTION_LANES4_H
 
