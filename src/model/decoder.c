@@ -270,6 +270,7 @@ static void describe(const void *facts, ndp_model_spec *out) {
     out->largest = widest * f->hidden;
     out->prefix = ndp_facts_prefix(f);
     out->text = f->composite ? f->base : "";
+    out->alias = f->names->alias;
     out->composite = f->composite;
     out->carried = f->further;
     out->packed = f->packed;
