@@ -40,9 +40,10 @@ void ndp_weights_close(ndp_weights *w);
  *   PREFIX                 model.layers.0...                    and  lm_head.weight
  *
  * the first of them that there is: they become those of the first row. Others stay. NDP_EFORMAT: there are names of the
- * first and of the second row. NDP_ENOMEM. */
+ * first and of the second row. Without a text, files may have an `alias` in place of the prefix: NULL, they may not.
+ * NDP_ENOMEM. */
 typedef struct ndp_naming {
-    const char *prefix, *text;
+    const char *prefix, *text, *alias;
 } ndp_naming;
 NDP_API ndp_status ndp_weights_rename(ndp_weights *w, const ndp_naming *n);
 /* The name that files have for a tensor of the text, which became `name`: the same, or one from the arena; NULL: no

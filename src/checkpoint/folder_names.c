@@ -70,9 +70,22 @@ static ndp_status rename_text(ndp_weights *w, const ndp_naming *n) {
     return ndp_weights_sort(w);
 }
 
+/* A text that transformers took out of a model of several parts. */
+static ndp_status replace_alias(ndp_weights *w, const ndp_naming *n) {
+    w->text = n->prefix, w->file_text = n->alias, w->file_head = head;
+    for (int64_t i = 0; i < w->n; i++) {
+        const char *name = w->tensors[i].entry->spec.name;
+        if (begins(name, n->alias))
+            NDP_TRY(rename_to(w, &w->tensors[i], n->prefix, name + strlen(n->alias)));
+    }
+    return ndp_weights_sort(w);
+}
+
 ndp_status ndp_weights_rename(ndp_weights *w, const ndp_naming *n) {
     if (*n->text)
         return rename_text(w, n);
+    if (n->alias && has_any(w, n->alias))
+        return replace_alias(w, n);
     return has_any(w, n->prefix) ? NDP_OK : add_prefix(w, n->prefix);
 }
 

@@ -26,7 +26,7 @@ static ndp_status read_head(const char *folder, ndp_model_spec *s) {
     ndp_weights *w;
     bool own = false;
     NDP_TRY(ndp_weights_open(folder, &w));
-    ndp_status st = ndp_weights_rename(w, &(ndp_naming){s->prefix, s->text});
+    ndp_status st = ndp_weights_rename(w, &(ndp_naming){s->prefix, s->text, s->alias});
     if (st == NDP_OK)
         st = compare_head(w, folder, s, &own);
     if (st == NDP_OK)

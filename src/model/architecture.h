@@ -41,6 +41,7 @@ typedef struct ndp_model_spec {
      * names of all of its tensors but the head's begin with ("": nothing else does not). Exports copy the tensors of
      * other parts from the model folder, unread. */
     const char *composite, *text;
+    const char *alias; /* what files may have in place of `prefix`; NULL: nothing */
     /* Two tensors that config.json makes one, but files may hold apart: the embedding, the head. "": it ties none. */
     char tie[2][NDP_TENSOR_NAME];
     /* Modules behind the last layer that are not built: exports copy their tensors from the model folder, unread. */

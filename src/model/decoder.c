@@ -232,12 +232,14 @@ ndp_layout_facts ndp_facts_layout(const ndp_facts *f) {
     ndp_layout_facts out = {.heads = f->heads, .kv_heads = INT_MAX, .layers = f->layers, .experts = f->experts};
     int most = 0;
     for (int k = 0; k < f->n_kinds; k++) {
-        int kv = ndp_kind_heads(f, &f->kinds[k]).kv;
-        out.kv_heads = kv < out.kv_heads ? kv : out.kv_heads, most = kv > most ? kv : most;
+        bool state = f->kinds[k].mixer == &ndp_mixer_delta;
+        int kv = state ? out.kv_heads : ndp_kind_heads(f, &f->kinds[k]).kv;
+        out.kv_heads = kv < out.kv_heads ? kv : out.kv_heads, most = kv > most && !state ? kv : most;
+        out.state_heads = state ? f->delta.key_heads : out.state_heads;
     }
-    for (int k = 0; k < f->n_kinds; k++)
-        out.state_heads = f->kinds[k].mixer == &ndp_mixer_delta ? f->delta.key_heads : out.state_heads;
     out.most_kv_heads = most > out.kv_heads ? most : 0;
+    if (most == 0) /* no layer attends */
+        out.heads = out.kv_heads = 0;
     return out;
 }
 
@@ -270,6 +272,7 @@ static void describe(const void *facts, ndp_model_spec *out) {
     out->largest = widest * f->hidden;
     out->prefix = ndp_facts_prefix(f);
     out->text = f->composite ? f->base : "";
+    out->alias = f->names->alias;
     out->composite = f->composite;
     out->carried = f->further;
     out->packed = f->packed;

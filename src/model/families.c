@@ -87,7 +87,7 @@ static const ndp_names gpt_oss_names = {BLOCKS_OF_LLAMA,
         .delta_norm = "linear_attn.norm", .delta_o = "linear_attn.out_proj"
 #define STATE_PRODUCTS                                                                                                 \
     .delta_qkv = "linear_attn.in_proj_qkv", .delta_z = "linear_attn.in_proj_z", .delta_b = "linear_attn.in_proj_b",    \
-    .delta_a = "linear_attn.in_proj_a", .in_turn = NDP_PART_GATED
+    .delta_a = "linear_attn.in_proj_a", .in_turn = NDP_PART_GATED, .alias = "model.language_model."
 static const ndp_names qwen3_5_names = {STATE_NAMES, STATE_PRODUCTS, GATED_MLP};
 static const ndp_names qwen3_5_moe_names = {STATE_NAMES, STATE_PRODUCTS, EXPERTS, SHARED_EXPERT};
 static const ndp_names qwen3_next_names = {STATE_NAMES,
@@ -513,6 +513,8 @@ bool ndp_facts_carries(const ndp_facts *f, const char *tensor) {
     const char *number = of_blocks(f, tensor);
     char *end = NULL;
     if (f->composite && strncmp(tensor, f->base, strlen(f->base)) != 0 && !of_head(f, tensor))
+        return true;
+    if (!f->composite && f->names->alias && strncmp(tensor, "model.visual.", 13) == 0)
         return true;
     if (f->further == 0)
         return false;

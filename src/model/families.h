@@ -7,7 +7,8 @@
 /* Names of a family's tensors in files, less ".weight" and ".bias"; those of a block behind `layers` and its number.
  * NULL: it has none. Equal names of neighbours (q, k, v; gate, up) are parts of one tensor, in this order. */
 typedef struct ndp_names {
-    const char *base; /* what files of the bare model (without a head) leave out of all names */
+    const char *base;  /* what files of the bare model (without a head) leave out of all names */
+    const char *alias; /* what files may have in place of `base`, beside tensors of images, which are not read */
     const char *tokens, *positions, *layers, *final_norm, *head;
     const char *input_norm, *q, *k, *v, *q_norm, *k_norm, *sinks, *o, *attention_norm;
     const char *q_a, *q_a_norm, *q_b, *kv_a, *kv_a_norm, *kv_b; /* of latent attention */

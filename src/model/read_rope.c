@@ -157,7 +157,7 @@ static ndp_status read_scaling(const rope_config *c, ndp_rope *r) {
         NDP_TRY(ndp_config_not_null(c->rope, c->what, keys[i]));
         NDP_TRY(ndp_json_string(c->rope, c->what, keys[i], &type));
     }
-    if (c->family->mrope && strcmp(type, "mrope") == 0)
+    if (c->family->mrope == NDP_MROPE_SECTIONS && strcmp(type, "mrope") == 0)
         type = "default";
     for (const rope_scaling *s = phi3 ? scalings_of_phi3 : gemma4 ? scalings_of_gemma4 : scalings; s->type; s++) {
         if (strcmp(type, s->type) != 0)

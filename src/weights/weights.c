@@ -249,7 +249,7 @@ static bool is_carried(const char *name, void *whole) {
 ndp_status ndp_weights_rename_for(ndp_weights *w, const ndp_model *whole) {
     ndp_model_spec s;
     ndp_model_describe(whole, &s);
-    return ndp_weights_rename(w, &(ndp_naming){s.prefix, s.text});
+    return ndp_weights_rename(w, &(ndp_naming){s.prefix, s.text, s.alias});
 }
 
 ndp_status ndp_weights_name(ndp_weights *w, const ndp_model *whole) {

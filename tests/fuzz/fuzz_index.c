@@ -67,9 +67,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     put_folder(data, size);
     if (ndp_weights_open(folder, &w) != NDP_OK)
         return 0;
-    if (ndp_weights_rename(w, &(ndp_naming){size % 2 ? "model." : "a", size % 3   ? ""
-                                                                       : size % 2 ? "model.t."
-                                                                                  : "at."}) == NDP_OK)
+    const char *prefix = size % 2 ? "model." : "a", *text = size % 2 ? "model.t." : "at.";
+    if (ndp_weights_rename(w, &(ndp_naming){prefix, size % 3 ? "" : text, size % 5 ? NULL : text}) == NDP_OK)
         use(w);
     ndp_weights_close(w);
     return 0;

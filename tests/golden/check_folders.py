@@ -30,6 +30,10 @@ IMAGE = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "nu
 CLIP = IMAGE | {"model_type": "clip_vision_model", "projection_dim": 16}
 BLOCKS = {"depth": 2, "hidden_size": 16, "num_heads": 2, "patch_size": 4}
 MROPE = {"type": "mrope", "mrope_section": [1, 1, 2]}
+STATES = {"head_dim": 8, "layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 2,
+          "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 5, "rope_parameters": {
+              "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5, "mrope_interleaved": True,
+              "mrope_section": [1, 1, 0]}}
 # Settings of each, less what its class has.
 MODELS = {
     "gemma3": dict(text_config=TEXT | {"head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 7,
@@ -63,8 +67,15 @@ MODELS = {
                                                                          "mrope_section": [2, 1, 1]}},
                      vision_config=BLOCKS | {"out_hidden_size": 32, "intermediate_size": 24, "num_position_embeddings": 16,
                                              "deepstack_visual_indexes": [0]}),
+    "qwen3_5": dict(text_config=TEXT | STATES, vision_config=BLOCKS | {"out_hidden_size": 32, "intermediate_size": 24,
+                                                                       "num_position_embeddings": 16}),
+    "qwen3_5_moe": dict(
+        text_config={k: v for k, v in TEXT.items() if k != "intermediate_size"} | STATES | {
+            "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 20},
+        vision_config=BLOCKS | {"out_hidden_size": 32, "intermediate_size": 24, "num_position_embeddings": 16}),
 }
-ADAPTERS = [{"r": 2}, {"r": 2, "targets": ["q_proj", "mlp.down_proj"], "modules_to_save": ["norm", "embed_tokens"]}]
+DOWN = "*.@(mlp|shared_expert).down_proj"  # that of experts is no module
+ADAPTERS = [{"r": 2}, {"r": 2, "targets": ["q_proj", DOWN], "modules_to_save": ["norm", "embed_tokens"]}]
 
 
 def make(name, folder, own_names):
@@ -75,9 +86,13 @@ def make(name, folder, own_names):
         for _, w in model.named_parameters():  # so that every tensor tells
             w.copy_(w + 0.1 * torch.randn(w.shape) if w.ndim == 1 else 0.08 * torch.randn(w.shape))
     model.save_pretrained(folder)
-    written = set(safetensors.torch.load_file(folder / "model.safetensors"))
+    weights = safetensors.torch.load_file(folder / "model.safetensors")
+    written = set(weights)
     tied = {k for k in getattr(model, "all_tied_weights_keys", {})}
     own = {n: w.contiguous() for n, w in model.state_dict().items() if n not in tied}
+    if name.startswith("qwen3_5"):  # modules for more tokens, which transformers leaves out
+        weights["mtp.fc.weight"] = torch.randn(32, 64)
+        safetensors.torch.save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     if own_names:
         safetensors.torch.save_file(own, folder / "model.safetensors", metadata={"format": "pt"})
     return written != set(own)

@@ -12,6 +12,12 @@ LENGTH = 41  # tokens of the text: longer than all windows but two
 
 SIZES = {"vocab_size": 97, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 44,
          "num_hidden_layers": 3, "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None}
+# A large epsilon: a document's first results are near 0, and their norm would make signs of what fp32 rounds.
+STATES = {"head_dim": 8, "layer_types": ["linear_attention", "full_attention", "linear_attention"], "linear_num_key_heads": 2,
+          "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 5, "rms_norm_eps": 1e-2,
+          "partial_rotary_factor": 0.5}
+STATE_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 10,
+                 "shared_expert_intermediate_size": 18}
 FAMILIES = {
     "llama": SIZES,
     "mistral": SIZES | {"sliding_window": 7},
@@ -36,6 +42,9 @@ FAMILIES = {
     "ministral3": SIZES | {"head_dim": 8, "rope_parameters": {
         "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "llama_4_scaling_beta": 0.3,
         "rope_theta": 300.0}},
+    "qwen3_5_text": SIZES | STATES,
+    "qwen3_5_moe_text": {k: v for k, v in SIZES.items() if k != "intermediate_size"} | STATES | STATE_EXPERTS,
+    "qwen3_next": SIZES | STATES | STATE_EXPERTS,
     "gpt2": {"vocab_size": 97, "n_embd": 32, "n_head": 4, "n_layer": 3, "n_positions": 64, "bos_token_id": 1,
              "eos_token_id": 2},
 }
@@ -56,6 +65,7 @@ WHOLES = {
     "qwen2_5_vl": ({"rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}}, BLOCKS, {}),
     "qwen3_vl": ({"head_dim": 8, "rope_scaling": {"rope_type": "default", "mrope_section": [2, 1, 1]}},
                  BLOCKS | {"depth": 2, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]}, {}),
+    "qwen3_5": (STATES, BLOCKS | {"num_position_embeddings": 16}, {}),
 }
 FAMILIES |= {name: more | {"text_config": SIZES | text, "vision_config": image} for name, (text, image, more) in WHOLES.items()}
 DROP = object()  # a key that the configuration leaves out
@@ -1017,6 +1027,94 @@ case("growth-layer-types", "ministral3", {"layer_types": MIX, "sliding_window": 
 case("growth-head-dim-null", "ministral3", {"head_dim": None})
 case("growth-tied", "ministral3", {"tie_word_embeddings": True})
 
+# ---- layers with a state ----
+
+Q35, NEXT = "qwen3_5_text", "qwen3_next"
+TWO = [41, 9]  # not trained: exports have other names than transformers' model, or more tensors
+LINEAR, ALL_FULL, DEEP = ["linear_attention"] * 3, ["full_attention"] * 3, {"max_position_embeddings": 256}
+for taps in (1, 2, 3, 8):
+    case(f"state-taps-{taps}", Q35, {"linear_conv_kernel_dim": taps})
+case("state-taps-9", Q35, {"linear_conv_kernel_dim": 9})
+case("state-taps-0", Q35, {"linear_conv_kernel_dim": 0})
+case("state-taps-beyond-documents", Q35, {"linear_conv_kernel_dim": 8}, rows=[3, 2, 5, 4])
+case("state-one-value-head-each", Q35, {"linear_num_value_heads": 2})
+case("state-three-value-heads-each", Q35, {"linear_num_key_heads": 1, "linear_num_value_heads": 3})
+case("state-heads-uneven", Q35, {"linear_num_key_heads": 3, "linear_num_value_heads": 4})
+case("state-value-heads-missing", Q35, {"linear_num_value_heads": DROP, "linear_value_head_dim": 2})
+case("state-values-wider", Q35, {"linear_key_head_dim": 3, "linear_value_head_dim": 11})
+case("state-dims-one", Q35, {"linear_key_head_dim": 1, "linear_value_head_dim": 1}, rows=TWO)  # normed keys are signs
+case("state-all-linear", Q35, {"layer_types": LINEAR})
+case("state-all-full", Q35, {"layer_types": ALL_FULL})
+case("state-interval-2", Q35, {"layer_types": DROP, "full_attention_interval": 2, "num_hidden_layers": 4})
+case("state-interval-default", Q35, {"layer_types": DROP, "num_hidden_layers": 5})
+case("state-interval-beside-types", Q35, {"full_attention_interval": 1})
+case("state-interval-1", Q35, {"layer_types": DROP, "full_attention_interval": 1})
+case("state-interval-null", Q35, {"layer_types": DROP, "full_attention_interval": None})
+case("state-types-null", Q35, {"layer_types": None, "full_attention_interval": 3})
+case("state-types-short", Q35, {"layer_types": LINEAR[:2]})
+case("state-types-sliding", Q35, {"layer_types": ["linear_attention", "sliding_attention", "full_attention"]})
+case("state-bias", Q35, {"attention_bias": True})
+case("state-rotary-parameters", Q35, {"partial_rotary_factor": DROP, "rope_parameters": {
+    "rope_type": "default", "rope_theta": 300.0, "partial_rotary_factor": 0.25}})
+case("state-rotary-both", Q35, {"partial_rotary_factor": 0.25, "rope_parameters": {
+    "rope_type": "default", "rope_theta": 300.0, "partial_rotary_factor": 1.0}})
+case("state-rotary-default", Q35, {"partial_rotary_factor": DROP, "rope_theta": 300.0})
+case("state-rotary-default-beside-parameters", Q35, {"partial_rotary_factor": DROP, "rope_parameters": {
+    "rope_type": "default", "rope_theta": 300.0}})
+case("state-rotary-default-beside-scaling", Q35, {"partial_rotary_factor": DROP, "rope_theta": 300.0, "rope_scaling": {
+    "rope_type": "linear", "factor": 2.0}})
+case("state-rotary-one", Q35, {"partial_rotary_factor": 1.0, "rope_theta": 300.0})
+case("state-yarn", Q35, {"rope_theta": 100.0, "rope_scaling": yarn(mrope_section=[1, 1, 0])})
+case("state-sections-odd", Q35, {"rope_parameters": {"rope_type": "default", "rope_theta": 300.0, "mrope_interleaved": True,
+                                                    "mrope_section": [3, 0, 1], "partial_rotary_factor": 0.5}})
+case("state-sections-mrope", Q35, {"rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 0]}})  # no type there
+case("state-tied", Q35, {"tie_word_embeddings": True})
+case("state-head-dim-default", Q35, {"head_dim": DROP, "num_attention_heads": 2, "num_key_value_heads": 1})
+case("state-head-dim-null", Q35, {"head_dim": None})
+case("state-eps-default", Q35, {"rms_norm_eps": DROP})
+case("state-silu-another-word", Q35, {"hidden_act": "swish"})
+case("state-gelu", Q35, {"hidden_act": "gelu_pytorch_tanh"})
+case("state-window-ignored", Q35, {"sliding_window": 5})
+case("state-use-window", Q35, {"sliding_window": 5, "use_sliding_window": True})
+case("state-experts-in-dense", Q35, {"num_experts": 4})
+case("state-mlp-bias-ignored", Q35, {"mlp_bias": True})
+case("state-dropout", Q35, {"attention_dropout": 0.1})
+case("state-kv-missing", Q35, {"num_key_value_heads": DROP})
+for n in (7, 63, 64, 65, 66, 127, 128, 129, 130, 200):
+    case(f"state-length-{n}", Q35, DEEP, rows=[n])
+case("state-lengths", Q35, DEEP, rows=[65, 2, 129, 3, 64, 2, 2, 70])
+case("state-image-tensors", Q35, files=with_tensor("model.visual.patch_embed.proj.weight", torch.ones(3)), rows=TWO)
+case("state-mtp-tensors", Q35, files=with_tensor("mtp.fc.weight", torch.ones(3)), rows=TWO)
+case("state-conv-bias", Q35, files=with_tensor("model.layers.0.linear_attn.conv1d.bias", torch.ones(44)))
+case("state-conv-flat", Q35, files=replaced("model.layers.0.linear_attn.conv1d.weight", lambda t: t[:, 0]))
+case("state-names-of-whole", Q35, files=edit(lambda w: {
+    k.replace("model.", "model.language_model.", 1) if k.startswith("model.") else k: v for k, v in w.items()}), rows=TWO)
+case("state-moe", "qwen3_5_moe_text")
+case("state-moe-norm-ignored", "qwen3_5_moe_text", {"norm_topk_prob": False})
+case("state-moe-dense-ignored", "qwen3_5_moe_text", {"mlp_only_layers": [0], "decoder_sparse_step": 2})
+case("state-moe-intermediate-ignored", "qwen3_5_moe_text", {"intermediate_size": 44})
+case("state-moe-one-choice", "qwen3_5_moe_text", {"num_experts_per_tok": 1, "num_experts": 7})
+case("state-moe-local-experts", "qwen3_5_moe_text", {"num_local_experts": 4})
+case("state-moe-all-full-tied", "qwen3_5_moe_text", {"layer_types": ALL_FULL, "tie_word_embeddings": True})
+case("state-moe-scaling", "qwen3_5_moe_text", {"rope_theta": 100.0, "rope_scaling": yarn()})
+case("state-moe-shared-missing", "qwen3_5_moe_text", {"shared_expert_intermediate_size": DROP})
+case("state-moe-shared-zero", "qwen3_5_moe_text", {"shared_expert_intermediate_size": 0})
+case("state-next", NEXT)
+case("state-next-mlp-only", NEXT, {"mlp_only_layers": [0, 1]})
+case("state-next-every-second", NEXT, {"decoder_sparse_step": 2, "num_hidden_layers": 4, "layer_types": DROP})
+case("state-next-norm-false", NEXT, {"norm_topk_prob": False})
+case("state-next-four-kinds", NEXT, {"num_hidden_layers": 4, "mlp_only_layers": [0, 3], "layer_types": [
+    "linear_attention", "linear_attention", "full_attention", "full_attention"]})
+case("state-next-one-value-head-each", NEXT, {"linear_num_value_heads": 2, "linear_conv_kernel_dim": 1})
+case("state-next-three-value-heads-each", NEXT, {"linear_num_value_heads": 6, "linear_key_head_dim": 9})
+case("state-next-bias-rotary", NEXT, {"attention_bias": True, "partial_rotary_factor": 1.0})
+case("state-next-intermediate-missing", NEXT, {"intermediate_size": DROP})
+case("state-next-lengths", NEXT, DEEP | {"linear_conv_kernel_dim": 8}, rows=[65, 2, 129, 3, 64])
+case("state-next-all-linear", NEXT, {"layer_types": LINEAR, "tie_word_embeddings": True})
+case("state-next-taps-9", NEXT, {"linear_conv_kernel_dim": 9})
+case("state-next-sections", NEXT, {"rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 0]}})
+case("state-next-dense", NEXT, {"mlp_only_layers": [0, 1, 2]})
+
 # ---- models of several parts ----
 
 
@@ -1067,6 +1165,7 @@ case("whole-qwen2_5_vl-flat", "qwen2_5_vl", SIZES | {"text_config": DROP, "use_s
 case("whole-qwen2_5_vl-yarn", "qwen2_5_vl", text("qwen2_5_vl", rope_scaling=yarn(mrope_section=[1, 1, 2]), rope_theta=300.0))
 case("whole-qwen2_5_vl-theta-default", "qwen2_5_vl", text("qwen2_5_vl", rms_norm_eps=DROP))
 case("whole-qwen2_5_vl-head-dim", "qwen2_5_vl", text("qwen2_5_vl", head_dim=8))
+case("whole-qwen3_vl-mrope", "qwen3_vl", text("qwen3_vl", rope_scaling={"type": "mrope", "mrope_section": [2, 1, 1]}))
 case("whole-qwen3_vl-bias", "qwen3_vl", text("qwen3_vl", attention_bias=True))
 case("whole-qwen3_vl-window", "qwen3_vl", text("qwen3_vl", use_sliding_window=True, sliding_window=7, max_window_layers=1))
 case("whole-qwen3_vl-interleaved", "qwen3_vl", text("qwen3_vl", rope_scaling={

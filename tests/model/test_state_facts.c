@@ -46,7 +46,19 @@ static void layers_with_a_state_are_read(void **state) {
     CHECK_OK(parse(STATES("\"full_attention_interval\": 2, \"layer_types\": [\"full_attention\", \"full_attention\", "
                           "\"full_attention\", \"full_attention\", \"full_attention\"]"),
                    &f));
-    assert_true(f.n_kinds == 1 && f.kinds[0].mixer == &ndp_mixer_gated);
+    assert_true(f.n_kinds == 1 && f.kinds[0].mixer == &ndp_mixer_gated && ndp_facts_layout(&f).state_heads == 0);
+}
+
+/* Heads of layers that no model has limit no layout. */
+static void layouts_are_of_the_heads_there_are(void **state) {
+    (void)state;
+    static ndp_facts f;
+    CHECK_OK(parse(STATES("\"linear_num_key_heads\": 4"), &f));
+    ndp_layout_facts l = ndp_facts_layout(&f);
+    assert_true(l.heads == 8 && l.kv_heads == 2 && l.most_kv_heads == 0 && l.state_heads == 4);
+    CHECK_OK(parse(STATES("\"linear_num_key_heads\": 4, \"full_attention_interval\": 9"), &f));
+    l = ndp_facts_layout(&f);
+    assert_true(l.heads == 0 && l.kv_heads == 0 && l.most_kv_heads == 0 && l.state_heads == 4);
 }
 
 /* The layers with a mixture, a bit each. */
@@ -114,6 +126,7 @@ static void bad_values_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(layers_with_a_state_are_read),
+                                       cmocka_unit_test(layouts_are_of_the_heads_there_are),
                                        cmocka_unit_test(mixtures_beside_states_are_read),
                                        cmocka_unit_test(bad_values_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);

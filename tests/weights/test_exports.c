@@ -75,7 +75,7 @@ static void check_export(const char *name, const char *from, const char *stem) {
     CHECK_OK(ndp_local_world(2 * x.tp, export_body, &x));
     ndp_weights *before, *after;
     CHECK_OK(ndp_weights_open_stem(from, stem, &before));
-    CHECK_OK(ndp_weights_rename(before, &(ndp_naming){ndp_facts_prefix(&g.facts), ""}));
+    CHECK_OK(ndp_weights_rename(before, &(ndp_naming){ndp_facts_prefix(&g.facts), "", NULL}));
     CHECK_OK(ndp_weights_open(folder, &after));
     assert_int_equal(count_equal(&g, before, after), count_equal(&g, after, before));
     ndp_weights_close(before);

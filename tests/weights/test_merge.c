@@ -116,7 +116,7 @@ static void check_tensors(const char *base, const char *merged, const char *pref
     ndp_weights *a, *b;
     int64_t differ = 0;
     CHECK_OK(ndp_weights_open(base, &a));
-    CHECK_OK(ndp_weights_rename(a, &(ndp_naming){prefix, ""}));
+    CHECK_OK(ndp_weights_rename(a, &(ndp_naming){prefix, "", NULL}));
     CHECK_OK(ndp_weights_open(merged, &b));
     for (int i = 0; i < ndp_weights_count(b); i++) {
         const ndp_tensor_entry *y = ndp_weights_at(b, i), *x = ndp_weights_find(a, y->spec.name);
