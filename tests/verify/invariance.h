@@ -43,6 +43,7 @@ typedef enum choice {
     CHOICE_CUT_ROWS,
     CHOICE_WHOLE_ROWS,
     CHOICE_SLICED,
+    CHOICE_ROUNDS,
     CHOICE_IN_PLACE,
     CHOICE_GATHERED,
     CHOICE_KEPT,
@@ -72,7 +73,8 @@ typedef struct family {
     } worst[NDP_MEASURES]; /* the nearest to the bound */
 } family;
 
-static inline void count_choices(family *f, const way *w) {
+/* rounds: those of rows to experts. */
+static inline void count_choices(family *f, const way *w, double rounds) {
     const bool cp = w->cp > 1, tp = w->tp > 1, shards = w->shard > 1 || cp || w->sp > 1;
     const bool is[CHOICES] = {[CHOICE_RING] = cp && !w->all_gather,
                               [CHOICE_ALL_GATHER] = cp && w->all_gather,
@@ -81,6 +83,7 @@ static inline void count_choices(family *f, const way *w) {
                               [CHOICE_CUT_ROWS] = tp && !w->whole_rows,
                               [CHOICE_WHOLE_ROWS] = tp && w->whole_rows,
                               [CHOICE_SLICED] = tp && w->whole_rows && w->ep > 1,
+                              [CHOICE_ROUNDS] = rounds > 1,
                               [CHOICE_IN_PLACE] = shards && !w->gathered,
                               [CHOICE_GATHERED] = shards && w->gathered && !w->keep,
                               [CHOICE_KEPT] = shards && w->gathered && w->keep,
@@ -136,6 +139,7 @@ static inline const char *try_way(family *f, const way *w, char out[512]) {
     ndp_bounds apart = {.of = {[NDP_MEASURE_FLIP_GAP] = f->apart}};
     ndp_flips_measure(&apart, 0.5, &o.of, &f->references[at].one.of);
     f->routed += d.choices, f->flips += d.flips, f->apart = apart.of[NDP_MEASURE_FLIP_GAP];
+    count_choices(f, w, o.rounds);
     outcome_release(&o);
     for (int m = 0; m < NDP_MEASURES; m++) {
         ndp_spot spot = d.of[m].worst;
@@ -143,7 +147,6 @@ static inline const char *try_way(family *f, const way *w, char out[512]) {
         if (part > f->worst[m].part)
             f->worst[m].spot = spot, f->worst[m].part = part, f->worst[m].way = *w;
     }
-    count_choices(f, w);
     f->tried++;
     f->passed += bad == NULL;
     return bad;
@@ -157,9 +160,9 @@ static inline void check_way(family *f, const way *w) {
 }
 
 static inline void print_family(const family *f) {
-    static const char *const names[CHOICES] = {"ring",       "all_gather", "zig-zag",         "contiguous", "cut rows",
-                                               "whole rows", "sliced",     "in place",        "gathered",   "kept",
-                                               "saved",      "recompute",  "one micro-batch", "several"};
+    static const char *const names[CHOICES] = {
+        "ring",     "all_gather", "zig-zag", "contiguous", "cut rows",  "whole rows",      "sliced", "several rounds",
+        "in place", "gathered",   "kept",    "saved",      "recompute", "one micro-batch", "several"};
     char text[WAY_TEXT];
     printf("%s: %d ways tried, %d passed\n  ", f->s.name, f->tried, f->passed);
     for (int i = 0; i < CHOICES; i++)
@@ -231,7 +234,8 @@ static inline int draw(int i, int which, int n) {
 
 /* How layout i is run. `global`: samples of an update; 0 for the fewest, but LEAST. */
 static inline way way_of(const ndp_layout *l, int i, int global) {
-    enum { ACCUMULATION, RECOMPUTE, HELD, RING, ZIGZAG, ROWS };
+    enum { ACCUMULATION, RECOMPUTE, HELD, RING, ZIGZAG, ROWS, ROOM };
+    static const char *const capacities[] = {NULL, "1", "1.2", "full"};
     const int *size = l->size;
     int data = data_ranks_of(l), held = draw(i, HELD, 3);
     way w = {.pp = size[NDP_PP],
@@ -248,7 +252,8 @@ static inline way way_of(const ndp_layout *l, int i, int global) {
              .keep = held > 1,
              .whole_rows = draw(i, ROWS, 2),
              .all_gather = draw(i, RING, 2),
-             .contiguous = draw(i, ZIGZAG, 2)};
+             .contiguous = draw(i, ZIGZAG, 2),
+             .capacity = size[NDP_EP] > 1 ? capacities[draw(i, ROOM, NDP_COUNT(capacities))] : NULL};
     if (global && global % (data * w.accumulation) != 0)
         w.accumulation = 1;
     int part = data * w.accumulation;

@@ -9,7 +9,7 @@ static void check(const corpus *c, const mixture_model *m) {
     try_mixtures(&f, 16, 16, 30);
     print_family(&f);
     assert_int_equal(f.passed, 150);
-    assert_true(f.chosen[CHOICE_SLICED] >= 5);
+    assert_true(f.chosen[CHOICE_SLICED] >= 5 && f.chosen[CHOICE_ROUNDS] >= 5);
     assert_true(f.routed > 0 && (double)f.flips < 1e-3 * (double)f.routed);
     assert_true(f.apart > 0 && f.apart < 5e-6); /* so that no flip has a larger gap than 1e-5 */
     family_release(&f);

@@ -102,8 +102,9 @@ typedef struct way {
     bool whole_rows, all_gather, contiguous; /* tp without sequence parallelism; cp without ring, without zig-zag */
     const char *schedule;                    /* of a pipeline, a word of pipeline.schedule; NULL: 1f1b */
     const char *file;                        /* of schedule `file` */
-    int pp, chunks; /* sizes of a pipeline; chunks: virtual stages, 0: as few as the schedule has */
-    bool once;      /* gradients are reduced once an update, as always with a pipeline */
+    int pp, chunks;       /* sizes of a pipeline; chunks: virtual stages, 0: as few as the schedule has */
+    bool once;            /* gradients are reduced once an update, as always with a pipeline */
+    const char *capacity; /* moe.capacity_factor; NULL: its default */
     const fault *fault;
 } way;
 
@@ -155,13 +156,13 @@ static inline const char *way_text(const way *w, char out[WAY_TEXT]) {
     if (w->pp > 1)
         snprintf(pipeline, sizeof pipeline, ", %s%s%.0d", w->schedule ? w->schedule : "1f1b", w->chunks ? " v " : "",
                  w->chunks);
-    snprintf(out, WAY_TEXT, "%s%s%s%s%s, global batch %d, accumulation %d, %d thread%s, recompute %s%s, %s",
+    snprintf(out, WAY_TEXT, "%s%s%s%s%s%s%s, global batch %d, accumulation %d, %d thread%s, recompute %s%s, %s",
              ndp_layout_text(&l, axes, sizeof axes), pipeline,
              w->cp > 1 ? w->all_gather ? ", all_gather" : ", ring" : "",
              w->cp > 1 ? w->contiguous ? ", contiguous" : ", zig-zag" : "",
-             w->tp > 1 ? w->whole_rows ? ", whole rows" : ", cut rows" : "", w->global, w->accumulation, w->threads,
-             w->threads > 1 ? "s" : "", recompute_words[w->recompute], w->keep ? ", kept" : "",
-             w->gathered ? "gathered" : "in place");
+             w->tp > 1 ? w->whole_rows ? ", whole rows" : ", cut rows" : "", w->capacity ? ", capacity " : "",
+             w->capacity ? w->capacity : "", w->global, w->accumulation, w->threads, w->threads > 1 ? "s" : "",
+             recompute_words[w->recompute], w->keep ? ", kept" : "", w->gathered ? "gathered" : "in place");
     return out;
 }
 
@@ -204,6 +205,8 @@ static inline ndp_config *configure(const subject *s, const way *w) {
         set(c, "moe.routes=%s", s->routes);
     if (s->moe)
         set_keys(c, "moe", s->moe);
+    if (w->capacity)
+        set(c, "moe.capacity_factor=%s", w->capacity);
     if (s->loss) {
         set(c, "data.format=preference");
         set_keys(c, "loss", s->loss);
@@ -250,6 +253,7 @@ static inline ndp_config *configure(const subject *s, const way *w) {
 typedef struct outcome {
     ndp_outcome of;
     int empty_ranks; /* without a valid label in their share of an update: of all steps */
+    double rounds;   /* the most of a step, in which rows went to experts of other ranks; 0: none did */
 } outcome;
 
 static inline void outcome_release(outcome *o) { ndp_outcome_release(&o->of); }
@@ -302,6 +306,7 @@ static inline ndp_status train_steps(ndp_trainer *t, const running *r, bool keep
     for (int s = 0; s < o->of.steps; s++) {
         NDP_TRY(ndp_outcome_step(&o->of, t));
         NDP_TRY(count_empty(t, o));
+        o->rounds = fmax(o->rounds, t->newest.rounds);
     }
     return NDP_OK;
 }

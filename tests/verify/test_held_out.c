@@ -1,5 +1,6 @@
-/* Held-out rows on any layout: every row counts once, and what fills up the last pass predicts nothing. */
-#include "verify/runs.h"
+/* Held-out rows on any layout: every row counts once, and what fills up the last pass predicts nothing. Their rows go
+ * to experts in as many rounds as routers ask for. */
+#include "verify/mixtures.h"
 
 typedef struct scored {
     double loss;
@@ -53,6 +54,24 @@ static scored score(const subject *s, const way *w) {
     return o;
 }
 
+static void check_scores(const subject *s, const way *ways, int n) {
+    way one = one_rank(1, 1, 1);
+    scored want = score(s, &one);
+    int filled = 0;
+    assert_true(!want.filled && want.tokens > 0 && want.rows > 8);
+    for (int i = 0; i < n; i++) {
+        char text[WAY_TEXT];
+        scored have = score(s, &ways[i]);
+        if (have.tokens != want.tokens || have.rows != want.rows || fabs(have.loss - want.loss) > 2e-6 * want.loss)
+            fail_msg("%s: %.9g over %lld tokens, on one rank %.9g over %lld", way_text(&ways[i], text), have.loss,
+                     (long long)have.tokens, want.loss, (long long)want.tokens);
+        filled += have.filled;
+    }
+    printf("  %lld rows, %lld tokens; %d of %d layouts filled up their last pass\n", (long long)want.rows,
+           (long long)want.tokens, filled, n);
+    assert_true(filled > 0);
+}
+
 static void every_row_counts_once(void **state) {
     static const way ways[] = {{.replicate = 2, .global = 12, .accumulation = 1, .threads = 1},
                                {.replicate = 2, .shard = 2, .global = 12, .accumulation = 1, .threads = 1},
@@ -60,24 +79,25 @@ static void every_row_counts_once(void **state) {
                                {.shard = 2, .tp = 2, .global = 20, .accumulation = 2, .threads = 1},
                                {.pp = 2, .sp = 2, .global = 14, .accumulation = 2, .threads = 1}};
     subject s = odd_subject(*state, "odd fp32", "fp32");
-    way one = one_rank(1, 1, 1);
-    scored want = score(&s, &one);
-    int filled = 0;
-    assert_true(!want.filled && want.tokens > 0 && want.rows > 8);
-    for (int i = 0; i < NDP_COUNT(ways); i++) {
-        char text[WAY_TEXT];
-        scored have = score(&s, &ways[i]);
-        if (have.tokens != want.tokens || have.rows != want.rows || fabs(have.loss - want.loss) > 2e-6 * want.loss)
-            fail_msg("%s: %.9g over %lld tokens, on one rank %.9g over %lld", way_text(&ways[i], text), have.loss,
-                     (long long)have.tokens, want.loss, (long long)want.tokens);
-        filled += have.filled;
+    check_scores(&s, ways, NDP_COUNT(ways));
+}
+
+static void rows_reach_all_experts(void **state) {
+    static const way ways[] = {
+        {.shard = 2, .ep = 2, .global = 12, .accumulation = 1, .threads = 1, .capacity = "1"},
+        {.shard = 2, .cp = 2, .ep = 4, .global = 20, .accumulation = 2, .threads = 1, .capacity = "1", .recompute = 1},
+        {.sp = 2, .tp = 2, .ep = 4, .global = 5, .accumulation = 1, .threads = 1, .capacity = "1", .whole_rows = true},
+        {.pp = 2, .replicate = 2, .tp = 2, .ep = 2, .global = 12, .accumulation = 2, .threads = 1}};
+    for (int i = 0; i < NDP_COUNT(mixture_models); i++) {
+        char *path;
+        subject s = mixture_subject(*state, &mixture_models[i], "fp32", &path);
+        check_scores(&s, ways, NDP_COUNT(ways));
+        free(path);
     }
-    printf("  %lld rows, %lld tokens; %d of %d layouts filled up their last pass\n", (long long)want.rows,
-           (long long)want.tokens, filled, NDP_COUNT(ways));
-    assert_true(filled > 0);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_row_counts_once)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_row_counts_once),
+                                       cmocka_unit_test(rows_reach_all_experts)};
     return cmocka_run_group_tests(tests, make_corpus, drop_corpus);
 }

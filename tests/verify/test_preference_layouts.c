@@ -69,19 +69,22 @@ static void pairs_fp32(void **state) { check_losses(*state, "fp32", losses, NDP_
 static void pairs_bf16(void **state) { check_losses(*state, "bf16", losses, 3, 3); }
 static void pairs_fp64(void **state) { check_losses(*state, "fp64", losses, 3, short_or_all(9, 5)); }
 
-/* Ranks that share experts. */
+/* Ranks that share experts, to which rows go in one round and in several. */
 static void pairs_of_mixtures(void **state) {
     static const way ways[] = {
-        {.shard = 2, .ep = 2, .global = 16, .accumulation = 2, .threads = 1},
-        {.cp = 2, .tp = 2, .ep = 4, .global = 16, .accumulation = 4, .threads = 1, .recompute = true}};
+        {.shard = 2, .ep = 2, .global = 16, .accumulation = 2, .threads = 1, .capacity = "1"},
+        {.cp = 2, .tp = 2, .ep = 4, .global = 16, .accumulation = 4, .threads = 1, .recompute = 1, .capacity = "1"},
+        {.pp = 2, .tp = 2, .ep = 2, .global = 16, .accumulation = 4, .threads = 1, .whole_rows = true, .capacity = "1"},
+        {.shard = 2, .sp = 2, .ep = 4, .global = 16, .accumulation = 1, .threads = 1, .capacity = "full"}};
     char *data = write_preferences(((corpus *)*state)->folder), *path;
-    for (int i = 0; i < NDP_COUNT(losses); i += i < 1 ? 1 : 5) { /* dpo, orpo, kto */
+    for (int i = 0; i < NDP_COUNT(losses); i += short_or_all(i < 1 ? 1 : 5, 1)) { /* dpo, orpo, kto */
         subject mixture = mixture_subject(*state, &mixture_models[0], "fp32", &path);
         family f = {.s = pairs_subject(*state, losses[i], "fp32", losses[i], data)};
         f.s.path = mixture.path, f.s.moe = mixture.moe, f.s.window = 0;
         for (int k = 0; k < NDP_COUNT(ways); k++)
             check_way(&f, &ways[k]);
         print_family(&f);
+        assert_true(f.tried < NDP_COUNT(ways) || f.chosen[CHOICE_ROUNDS] >= 3);
         family_release(&f);
         free(path);
     }
