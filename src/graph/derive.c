@@ -44,8 +44,8 @@ static int gradient_storage(derivation *d, int v) {
     return ndp_graph_value(d->g, name, view.rows, view.cols, view.dtype);
 }
 
-/* Where an op writes the gradient of a view: the same part of the parent's gradient. All columns of it are written by
- * somebody; of rows that nobody reads it is 0. */
+/* Where an op writes the gradient of a view: the same part of the parent's gradient. Views of columns cover all of it;
+ * rows that no view has get 0. */
 static int view_gradient(derivation *d, int v) {
     int parent = d->g->values[v].parent;
     const bool rows = d->g->values[v].view.rows < d->g->values[parent].view.rows;

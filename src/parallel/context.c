@@ -114,8 +114,9 @@ ndp_status ndp_context_attention(ndp_pass *p) {
 
 /* ---- layers with a state ----
  *
- * The rows follow each other, so each rank of cp and sp has all rows of what the state is made of, and computes the
- * same; it keeps its own rows of the result. TODO */
+ * Rows follow each other, so each rank of cp and sp gathers all rows of what a state is made of, and computes the same
+ * as the others; it goes on with its own rows of the result. The gradient of the others' rows is 0 here, and the sums
+ * of the gathers' backward complete what the ranks make of the rest. Rows must come in their order: no zig-zag. */
 
 static ndp_status check_order(const ndp_pass *p) {
     return p->rows.zigzag ? NDP_FAIL(NDP_ENOTSUP,
