@@ -205,6 +205,16 @@ void ndp_job_release(ndp_job *j) {
     *j = (ndp_job){0};
 }
 
+static void note_states(const ndp_job *j, ndp_str *out) {
+    int cp = j->layout.size[NDP_CP], sp = j->layout.size[NDP_SP];
+    if (j->spec.layout.state_heads > 0 && cp * sp > 1)
+        ndp_str_addf(
+            out,
+            "note: layers with a state: each rank of cp %d x sp %d gathers all rows of what it is made of, and "
+            "computes it%s\n",
+            cp, sp, cp > 1 && j->config->parallelism.cp_zigzag ? "; cp cuts contiguous chunks, not zig-zag" : "");
+}
+
 void ndp_job_notes(const ndp_job *j, ndp_str *out) {
     if (ndp_head_note(&j->spec))
         ndp_str_addf(out, "%s\n", ndp_head_note(&j->spec));
@@ -233,6 +243,7 @@ void ndp_job_notes(const ndp_job *j, ndp_str *out) {
         ndp_str_addf(out,
                      "note: %s are dequantised where they are read; the run trains and exports them as any weights\n",
                      s->packed);
+    note_states(j, out);
     ndp_job_note_bubble(j, out);
 }
 
