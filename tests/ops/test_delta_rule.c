@@ -244,6 +244,28 @@ static void delta_rule_by_hand(void **state) {
     }
 }
 
+/* A decay that is no number reaches all results from its row on, and all gradients. */
+static void nan_is_not_hidden(void **state) {
+    (void)state;
+    enum { ROWS = 70, AT = 33, D = 4 };
+    const ndp_op_attr attr = {.heads = 1, .kv_heads = 1, .head_dim = D};
+    ndp_view in[7] = {some(ROWS, D, 1),         some(ROWS, D, 2), some(ROWS, D, 3),        some(ROWS, D, 4),
+                      matrix(NDP_F32, ROWS, 1), some(ROWS, 1, 5), matrix(NDP_I32, ROWS, 1)};
+    ndp_view o[NDP_OP_MAX_OUT] = {{0}}, gradients[NDP_OP_MAX_OUT] = {{0}};
+    ndp_view_set(&in[4], AT, 0, NAN);
+    make_outputs(&ndp_op_delta_rule, &attr, in + 1, o, 1);
+    make_outputs(&ndp_op_delta_rule_bwd, &attr, in, gradients, 31);
+    run_op(&ndp_op_delta_rule, &attr, in + 1, o, tested(), 1);
+    run_op(&ndp_op_delta_rule_bwd, &attr, in, gradients, tested(), 1);
+    for (int64_t t = AT; t < ROWS; t++)
+        assert_true(isnan(ndp_view_get(&o[0], t, 0)));
+    for (int i = 0; i < 5; i++)
+        assert_true(isnan(ndp_view_get(&gradients[i], AT - 1, 0)));
+    free_matrices(in, 7);
+    free_matrices(o, 1);
+    free_matrices(gradients, 5);
+}
+
 /* What follows a single 1 are the taps, the last one first. */
 static void conv_silu_by_hand(void **state) {
     (void)state;
@@ -265,10 +287,11 @@ static void conv_silu_by_hand(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_are_continued), cmocka_unit_test(conv_silu_kernels),
-        cmocka_unit_test(delta_decay_kernels), cmocka_unit_test(gate_by_kernels),
-        cmocka_unit_test(delta_rule_kernels),  cmocka_unit_test(documents_do_not_meet),
-        cmocka_unit_test(delta_rule_by_hand),  cmocka_unit_test(conv_silu_by_hand),
+        cmocka_unit_test(conv_silu_kernels),     cmocka_unit_test(delta_decay_kernels),
+        cmocka_unit_test(gate_by_kernels),       cmocka_unit_test(delta_rule_kernels),
+        cmocka_unit_test(documents_do_not_meet), cmocka_unit_test(delta_rule_by_hand),
+        cmocka_unit_test(texts_are_continued),   cmocka_unit_test(conv_silu_by_hand),
+        cmocka_unit_test(nan_is_not_hidden),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

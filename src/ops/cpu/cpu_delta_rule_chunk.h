@@ -169,10 +169,10 @@ static void chunk_begin(const ndp_delta *d, const ndp_delta_task *t, delta_chunk
     triangle(c, c->q, of.ld, of.n, c->k_t, c->qk);
 }
 
-/* Products of decays. What is below the least that a product can need is 0, so that none is denormal. */
+/* Products of decays. What is below the least that a product can need is 0, so that none is denormal; NaN stays. */
 INLINE vf decayed(vf x, float by) {
     vf y = x * by;
-    return (vf)((vi)y & (vi)(y > 1e-30f));
+    return (vf)((vi)y & ~(vi)(y < 1e-30f));
 }
 
 static void make_decays(const delta_chunk *c, const float *decay, delta_head *h) {
