@@ -2,7 +2,7 @@
  * the axis is there to avoid. So the backward gathers it once more from the rank's own part, which is kept (as
  * Megatron-LM does with its sequence slices, arXiv:2205.05198). Likewise it unpacks packed matrices again: of a unit's,
  * none but those that are read at the moment exist. And it takes rows for experts again, of which there are as many
- * copies as a row has choices. */
+ * copies as a row has choices, and filters again the rows of all ranks that a state is made of. */
 #include "parallel/pass.h"
 
 #include <stdlib.h>
@@ -61,17 +61,20 @@ static int unpack(again *a, int value) {
     return made;
 }
 
-/* Taken now, from the same rows. */
-static int take(again *a, int value) {
-    const ndp_node *taken = maker(a->g, value);
+/* Made now by the same node, if it is of that op. */
+static int repeat(again *a, int value, const ndp_op *op) {
+    const ndp_node *node = maker(a->g, value);
     int made = NDP_NONE;
-    if (!taken || taken->op != &ndp_op_take_rows)
+    if (!node || node->op != op)
         return value;
-    ndp_node n = *taken; /* the list may move */
+    ndp_node n = *node; /* the list may move */
     a->g->writing = n.of;
     ndp_graph_append(a->g, a->list, n.op, &n.attr, a->g->values[value].name, n.in, n.n_in, &made, 1);
     return made;
 }
+
+static int take(again *a, int value) { return repeat(a, value, &ndp_op_take_rows); }
+static int filter(again *a, int value) { return repeat(a, value, &ndp_op_conv_silu); }
 
 static int make_again(again *a, int value) {
     if (value == NDP_NONE)
@@ -116,6 +119,10 @@ ndp_status ndp_gather_again(ndp_graph *g, ndp_node_list list, ndp_group_kind gro
 
 ndp_status ndp_take_again(ndp_graph *g, ndp_node_list list) {
     return write_again((again){.g = g, .list = list, .make = take});
+}
+
+ndp_status ndp_filter_again(ndp_graph *g, ndp_node_list list) {
+    return write_again((again){.g = g, .list = list, .make = filter});
 }
 
 ndp_status ndp_unpack_again(ndp_graph *g, ndp_node_list list) {

@@ -124,6 +124,14 @@ static ndp_status pass_gather_cp_again(ndp_pass *p) {
     return ndp_gather_again(p->to, NDP_NODES_INPUT_GRAD, NDP_GROUP_CP);
 }
 
+static ndp_status pass_filter_again(ndp_pass *p) { return ndp_filter_again(p->to, NDP_NODES_INPUT_GRAD); }
+
+static ndp_status pass_gather_states_again(ndp_pass *p) {
+    NDP_TRY(ndp_gather_again(p->to, NDP_NODES_WEIGHT_GRAD, NDP_GROUP_CP));
+    NDP_TRY(ndp_gather_again(p->to, NDP_NODES_WEIGHT_GRAD, NDP_GROUP_SP));
+    return ndp_gather_again(p->to, NDP_NODES_INPUT_GRAD, NDP_GROUP_SP);
+}
+
 static ndp_status pass_unpack_again(ndp_pass *p) {
     NDP_TRY(ndp_unpack_again(p->to, NDP_NODES_INPUT_GRAD));
     return ndp_unpack_again(p->to, NDP_NODES_WEIGHT_GRAD);
@@ -253,6 +261,11 @@ static bool when_always(const ndp_pass *p) {
 static bool when_training(const ndp_pass *p) { return p->whole->opts.mode == NDP_MODEL_TRAIN; }
 
 static bool when_experts(const ndp_pass *p) { return ndp_graph_has_op(p->to, &ndp_op_take_rows); }
+
+/* Only ranks that gather their rows keep them otherwise. */
+static bool when_states(const ndp_pass *p) {
+    return p->rows.cp * p->rows.sp > 1 && ndp_graph_has_op(p->to, &ndp_op_conv_silu);
+}
 
 static bool when_packed(const ndp_pass *p) {
     bool packed = false;
