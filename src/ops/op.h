@@ -85,6 +85,7 @@ typedef enum ndp_collective {
                               router_bias_step: the expert of the first element */ \
     X(int64_t, row_blocks) /* unpack: from the first block of a row to that of the next one; 0: rows are whole, and \
                               blocks continue from one to the next */ \
+    X(int64_t, row_group)  /* unpack: so many rows count as one there; 0: each */ \
     X(bool, wide_grad)     /* linear, linear_stack, take_rows, xent_grad: dx, attention: dk and dv, give_rows: x, \
                               latent_keys: dshared are stored wide (ndp_wide); collectives, heads_*: the gradient \
                               arrives wide, and its sum is stored as `type` */ \
