@@ -58,6 +58,7 @@ static void add_attributes(const ndp_op_attr *a, ndp_str *out) {
                    {"max_norm", a->max_norm},
                    {"vocab", (double)a->vocab},
                    {"row_blocks", (double)a->row_blocks},
+                   {"row_group", (double)a->row_group},
                    {"unit_offset", a->unit_offset},
                    {"parts", a->parts},
                    {"all_parts", a->all_parts},

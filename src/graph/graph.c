@@ -137,7 +137,8 @@ void ndp_graph_unpack(ndp_graph *g, ndp_node_list list, int matrix, int k) {
     bool blocks = g->slots[slot]->packing == NDP_PACKING_NF4;
     ndp_op_attr attr = {.type = g->compute,
                         .first = blocks ? ndp_segment_first_block(&s[k]) : 0,
-                        .row_blocks = blocks ? ndp_segment_row_blocks(&s[k]) : 0};
+                        .row_blocks = blocks ? ndp_segment_row_blocks(&s[k]) : 0,
+                        .row_group = blocks ? ndp_segment_row_group(&s[k]) : 0};
     int rows = ndp_graph_rows(g, matrix, row, s[k].rows);
     ndp_graph_append(g, list, &ndp_op_unpack, &attr, s[k].name, ins, NDP_PACKED_PARTS, &rows, 1);
 }

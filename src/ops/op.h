@@ -87,7 +87,9 @@ typedef enum ndp_collective {
     X(bool, alike)         /* all_gather: all ranks have the same gradient, and each takes its rows of it */ \
     X(int64_t, row_blocks) /* unpack: from the first block of a row to that of the next one; 0: rows are whole, and \
                               blocks continue from one to the next */ \
-    X(bool, wide_grad)     /* linear, linear_stack, take_rows, xent_grad: dx, attention: dk and dv, give_rows: x, conv_silu: dx, delta_rule: db, \
+    X(int64_t, row_group)  /* unpack: so many rows count as one there; 0: each */ \
+    X(bool, wide_grad)     /* linear, linear_stack, take_rows, xent_grad: dx, attention: dk and dv, give_rows: x, \
+                              conv_silu: dx, delta_rule: db, \
                               latent_keys: dshared are stored wide (ndp_wide); collectives, heads_*: the gradient \
                               arrives wide, and its sum is stored as `type` */ \
     X(ndp_dtype, type)     /* copy, unpack: of the output; see wide_grad */ \

@@ -11,8 +11,10 @@ static bool is_like(const ndp_view *v, const ndp_view *must) {
 
 /* How many blocks the whole tensor has at least. */
 static int64_t blocks_until(const ndp_op_call *c, const ndp_view *w) {
-    int64_t row = c->attr->row_blocks, own = ndp_packed_blocks(w->rows * w->cols);
-    return c->attr->first + (row > 0 ? (w->rows - 1) * row + w->cols / NDP_PACKED_BLOCK : own);
+    const ndp_op_attr *a = c->attr;
+    return w->rows * w->cols == 0
+               ? 0
+               : 1 + NDP_PACKED_NUMBER(a->first, a->row_blocks, a->row_group, w->cols, w->rows - 1, w->cols - 1);
 }
 
 static ndp_status shape(ndp_op_call *c) {
@@ -21,11 +23,14 @@ static ndp_status shape(ndp_op_call *c) {
                    *nested = &c->in[NDP_PACKED_NESTED];
     ndp_packing packing = nested->rows > 0 ? NDP_PACKING_NF4 : NDP_PACKING_INT8;
     ndp_packed p = ndp_packed_of(packing, w->rows, w->cols, 0);
+    int64_t group = c->attr->row_group > 0 ? c->attr->row_group : 1;
     NDP_SHAPE_CHECK(is_like(codes, &p.part[NDP_PACKED_CODES]) && is_like(scales, &p.part[NDP_PACKED_SCALES]),
                     "unpack: " NDP_SHAPE " and " NDP_SHAPE " are no %s of [%lld,%lld]", NDP_SHAPE_ARGS(*codes),
                     NDP_SHAPE_ARGS(*scales), ndp_packing_name(packing), (long long)w->rows, (long long)w->cols);
-    NDP_SHAPE_CHECK(c->attr->row_blocks == 0 || w->cols % NDP_PACKED_BLOCK == 0,
-                    "unpack: rows of %lld columns are not whole blocks", (long long)w->cols);
+    NDP_SHAPE_CHECK(c->attr->row_blocks == 0 || group * w->cols % NDP_PACKED_BLOCK == 0,
+                    "unpack: %lld rows of %lld columns are not whole blocks", (long long)group, (long long)w->cols);
+    NDP_SHAPE_CHECK(w->rows % group == 0, "unpack: %lld rows are no groups of %lld", (long long)w->rows,
+                    (long long)group);
     NDP_SHAPE_CHECK(packing == NDP_PACKING_INT8 ||
                         (nested->dtype == NDP_F32 && (nested->cols - 1) * NDP_PACKED_NEST >= blocks_until(c, w)),
                     "unpack: nested " NDP_SHAPE " for %lld blocks", NDP_SHAPE_ARGS(*nested),
@@ -48,6 +53,6 @@ const ndp_op ndp_op_unpack = {
     .rows = NDP_ROWS_ALIKE,
     .shape = shape,
     .cost = cost,
-    .reads = NDP_READS_type | NDP_READS_first | NDP_READS_row_blocks,
+    .reads = NDP_READS_type | NDP_READS_first | NDP_READS_row_blocks | NDP_READS_row_group,
     NDP_FLOWS({.node = NULL}),
 };

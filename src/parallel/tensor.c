@@ -54,7 +54,9 @@ static void cut_axis(ndp_segment *s, int axis, const ndp_mesh *mesh) {
 
 /* True if each rank of tp has whole blocks of a packed matrix, one after the other. */
 static bool has_whole_blocks(const ndp_segment *s, int tp) {
-    bool whole = s->apart == 0;
+    bool whole = true;
+    if (s->apart > 0) /* ranks have whole grains */
+        return ndp_segment_turns_in_blocks(s);
     for (int r = 0; r < tp && whole; r++) {
         int64_t first[2] = {s->base[0], s->base[1]}, count[2] = {s->part[0], s->part[1]};
         for (int axis = 0; axis < 2; axis++)
@@ -92,8 +94,10 @@ static ndp_status check_blocks(const ndp_model *whole, int tp) {
         return NDP_OK;
     if (s->apart > 0)
         return NDP_FAIL(NDP_ENOTSUP,
-                        "%s [%lld, %lld] holds its parts in turn, head by head: it cannot be stored as nf4; use int8",
-                        s->name, (long long)s->whole[0], (long long)s->whole[1]);
+                        "%s [%lld, %lld] holds its parts in turn, %lld rows of each, which are not whole blocks of %d "
+                        "elements: it cannot be stored as nf4; use int8",
+                        s->name, (long long)s->whole[0], (long long)s->whole[1], (long long)s->grain[0],
+                        NDP_PACKED_BLOCK);
     for (int t = 1, heads = heads_of(whole), n = 0; t <= heads && n < (int)sizeof sizes - 16; t++)
         if (heads % t == 0 && !find_cut_block(whole, t))
             n += snprintf(sizes + n, sizeof sizes - (size_t)n, "%s%d", n ? ", " : "", t);

@@ -51,6 +51,12 @@ ndp_packed ndp_packed_of(ndp_packing p, int64_t rows, int64_t cols, int64_t whol
 static inline int64_t ndp_packed_blocks(int64_t elements) {
     return (elements + NDP_PACKED_BLOCK - 1) / NDP_PACKED_BLOCK;
 }
+/* The number in the whole tensor of the block of row t, column j of a rectangle with so many columns (op unpack says
+ * what the others are). */
+#define NDP_PACKED_NUMBER(first, row_blocks, group, cols, t, j)                                                        \
+    ((first) + ((row_blocks) == 0 ? ((t) * (cols) + (j)) / NDP_PACKED_BLOCK                                            \
+                : (group) > 0     ? (t) / (group) * (row_blocks) + ((t) % (group) * (cols) + (j)) / NDP_PACKED_BLOCK   \
+                                  : (t) * (row_blocks) + (j) / NDP_PACKED_BLOCK))
 /* Elements of the part NESTED of a tensor of so many. */
 static inline int64_t ndp_packed_nested(int64_t elements) {
     return 1 + (ndp_packed_blocks(elements) + NDP_PACKED_NEST - 1) / NDP_PACKED_NEST;

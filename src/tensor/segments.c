@@ -165,12 +165,24 @@ ndp_packed ndp_segment_packed(const ndp_segments *of, const ndp_segment *s) {
 }
 
 int64_t ndp_segment_first_block(const ndp_segment *s) {
-    return (s->first[0] * s->whole[1] + s->first[1]) / NDP_PACKED_BLOCK;
+    return (ndp_segment_at(s, 0, 0) * s->whole[1] + s->first[1]) / NDP_PACKED_BLOCK;
+}
+
+bool ndp_segment_turns_in_blocks(const ndp_segment *s) {
+    const int64_t rows[] = {s->base[0], s->grain[0], s->apart};
+    bool whole = s->apart > 0 && s->cols == s->whole[1];
+    for (int i = 0; i < 3; i++)
+        whole &= rows[i] * s->whole[1] % NDP_PACKED_BLOCK == 0;
+    return whole;
 }
 
 int64_t ndp_segment_row_blocks(const ndp_segment *s) {
+    if (ndp_segment_turns_in_blocks(s))
+        return s->apart * s->whole[1] / NDP_PACKED_BLOCK;
     return s->cols == s->whole[1] ? 0 : s->whole[1] / NDP_PACKED_BLOCK;
 }
+
+int64_t ndp_segment_row_group(const ndp_segment *s) { return ndp_segment_turns_in_blocks(s) ? s->grain[0] : 0; }
 
 /* Whole rows are one stretch of the tensor; the last block of all may be a part of one. */
 bool ndp_packed_in_blocks(const int64_t whole[2], const int64_t first[2], int64_t rows, int64_t cols) {

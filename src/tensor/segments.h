@@ -153,10 +153,14 @@ ndp_segment ndp_segment_of_tensor(const ndp_segment *s, int64_t i, char room[NDP
 void ndp_segments_layout(ndp_segments *s);
 /* Where the parts of packed segment `s` are, from its offset on. */
 ndp_packed ndp_segment_packed(const ndp_segments *of, const ndp_segment *s);
+/* True if parts take turns, and a grain of each is whole blocks of nf4. */
+bool ndp_segment_turns_in_blocks(const ndp_segment *s);
 /* The number in the whole tensor of the block of a packed matrix that the segment begins with, and how many blocks a
- * row is from the next; 0: rows are whole. */
+ * row is from the next; 0: rows are whole. Where the above is true, a grain counts as one row, and has `row_group`
+ * rows, which is 0 elsewhere. */
 int64_t ndp_segment_first_block(const ndp_segment *s);
 int64_t ndp_segment_row_blocks(const ndp_segment *s);
+int64_t ndp_segment_row_group(const ndp_segment *s);
 /* True if rows [first[0], + rows) and columns [first[1], + cols) of a tensor of whole[0] x whole[1] are whole blocks of
  * nf4. */
 bool ndp_packed_in_blocks(const int64_t whole[2], const int64_t first[2], int64_t rows, int64_t cols);

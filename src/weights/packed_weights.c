@@ -134,7 +134,8 @@ static ndp_status put(packer *k, int64_t at, int64_t n, const void *bytes) {
 
 /* The number in the whole tensor of block `block` of the segment, and how many from it on follow each other there. */
 static int64_t block_number(const ndp_segment *s, int64_t block, int64_t *together) {
-    int64_t first = ndp_segment_first_block(s), row = ndp_segment_row_blocks(s), own = s->cols / NDP_PACKED_BLOCK;
+    int64_t first = ndp_segment_first_block(s), row = ndp_segment_row_blocks(s), group = ndp_segment_row_group(s);
+    int64_t own = (group > 0 ? group : 1) * s->cols / NDP_PACKED_BLOCK;
     *together = row > 0 ? own - block % own : INT64_MAX;
     return row > 0 ? first + block / own * row + block % own : first + block;
 }
@@ -317,7 +318,8 @@ static ndp_status write_values(ndp_packing how, const ndp_segment *whole, const 
     float *values = malloc((size_t)(s.rows * s.cols + 1) * sizeof *values);
     ndp_op_attr attr = {.type = NDP_F32,
                         .first = how == NDP_PACKING_NF4 ? ndp_segment_first_block(&s) : 0,
-                        .row_blocks = how == NDP_PACKING_NF4 ? ndp_segment_row_blocks(&s) : 0};
+                        .row_blocks = how == NDP_PACKING_NF4 ? ndp_segment_row_blocks(&s) : 0,
+                        .row_group = how == NDP_PACKING_NF4 ? ndp_segment_row_group(&s) : 0};
     ndp_op_call c = {.op = &ndp_op_unpack, .attr = &attr, .out = {{values, NDP_F32, s.rows, s.cols, s.cols}}};
     NDP_CHECK_MEMORY(values, "to unpack %s", whole->name);
     for (int64_t i = 0; i < p.bytes; i++)

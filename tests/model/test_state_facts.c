@@ -125,9 +125,8 @@ static void bad_values_are_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(layers_with_a_state_are_read),
-                                       cmocka_unit_test(layouts_are_of_the_heads_there_are),
-                                       cmocka_unit_test(mixtures_beside_states_are_read),
-                                       cmocka_unit_test(bad_values_are_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layers_with_a_state_are_read), cmocka_unit_test(layouts_are_of_the_heads_there_are),
+        cmocka_unit_test(mixtures_beside_states_are_read), cmocka_unit_test(bad_values_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -155,6 +155,33 @@ static void parts_of_tensors(void **state) {
     free_whole(&bytes);
 }
 
+/* Every second grain of 4 rows of a tensor of two nests, of whole blocks, which rows of 48 are not. */
+static void parts_in_turn(void **state) {
+    enum { GRAIN = 4, TURNS = 60, COLS = 48, BYTES = GRAIN * COLS / 2, BLOCKS = GRAIN * COLS / NDP_PACKED_BLOCK };
+    (void)state;
+    whole w = make_whole(NDP_PACKING_NF4, 2 * TURNS * GRAIN, COLS);
+    ndp_packed p = ndp_packed_of(NDP_PACKING_NF4, TURNS * GRAIN, COLS, w.rows * w.cols);
+    ndp_op_attr attr = {.first = BLOCKS, .row_blocks = 2 * BLOCKS, .row_group = GRAIN};
+    ndp_view in[3];
+    for (int i = 0; i < 3; i++)
+        in[i] = part_of(&p, i);
+    whole part = w;
+    part.values = malloc(sizeof *part.values * TURNS * GRAIN * COLS);
+    for (int g = 0; g < TURNS; g++) {
+        memcpy((uint8_t *)in[0].data + (size_t)g * BYTES, w.codes + (size_t)(2 * g + 1) * BYTES, BYTES);
+        memcpy((uint8_t *)in[1].data + (size_t)g * BLOCKS, w.scales + (size_t)(2 * g + 1) * BLOCKS, BLOCKS);
+        memcpy(part.values + (size_t)g * GRAIN * COLS, w.values + (size_t)(2 * g + 1) * GRAIN * COLS,
+               sizeof *w.values * GRAIN * COLS);
+    }
+    memcpy(in[2].data, w.nested, (size_t)in[2].cols * 4);
+    for (int d = 0; d < DEVICES; d++)
+        check_type(&part, &(rectangle){0, TURNS * GRAIN, 0, COLS}, in, attr, device_at(d), NDP_F32);
+    free(part.values);
+    for (int i = 0; i < 3; i++)
+        free(in[i].data);
+    free_whole(&w);
+}
+
 /* Blocks beyond the scales, and columns that begin within a block, are refused. */
 static void shapes_that_do_not_fit(void **state) {
     (void)state;
@@ -173,6 +200,6 @@ static void shapes_that_do_not_fit(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(whole_tensors), cmocka_unit_test(parts_of_tensors),
-                                       cmocka_unit_test(shapes_that_do_not_fit)};
+                                       cmocka_unit_test(parts_in_turn), cmocka_unit_test(shapes_that_do_not_fit)};
     return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));
 }

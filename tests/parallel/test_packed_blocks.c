@@ -67,12 +67,13 @@ static void sizes_of_tp(void **state) {
          {0},
          "model.layers.0.self_attn.qkv_proj.weight [432, 90] holds parts that begin within a block of 64 elements: it "
          "cannot be stored as nf4; use int8"},
-        {MODEL("gpt_neox", 64, 8, 8, 8, 64),
+        /* In turn: heads of 64 x 512 elements are whole blocks, those of 9 x 72 are not. */
+        {MODEL("gpt_neox", 512, 8, 8, 64, 512), NDP_PACKING_NF4, {1, 2, 4, 8}, NULL},
+        {MODEL("gpt_neox", 72, 8, 8, 9, 64),
          NDP_PACKING_NF4,
          {0},
-         "gpt_neox.layers.0.attention.query_key_value.weight [192, 64] holds its parts in turn, head by head: it "
-         "cannot "
-         "be stored as nf4; use int8"},
+         "gpt_neox.layers.0.attention.query_key_value.weight [216, 72] holds its parts in turn, 9 rows of each, which "
+         "are not whole blocks of 64 elements: it cannot be stored as nf4; use int8"},
         {MODEL("gpt_neox", 64, 8, 8, 8, 64), NDP_PACKING_INT8, {1, 2, 4, 8}, NULL}};
     (void)state;
     for (int i = 0; i < NDP_COUNT(cases); i++) {

@@ -19,11 +19,12 @@ static const char *const configs[] = {
     "{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_layer\": 2, \"n_embd\": 256, \"n_head\": 4, \"n_inner\": 256, "
     "\"n_positions\": 20}"};
 
-/* Its q, k and v take turns, so that nf4 is refused. */
-static const char in_turn[] =
-    "{\"model_type\": \"gpt_neox\", \"vocab_size\": 37, \"num_hidden_layers\": 2, \"hidden_size\": 40, "
-    "\"num_attention_heads\": 4, \"intermediate_size\": 56, \"max_position_embeddings\": 64, \"rotary_pct\": 0.4, "
-    "\"initializer_range\": 0.3}";
+/* Its q, k and v take turns, a head of each: one that is no whole blocks of nf4, and one that is. */
+#define IN_TURN(hidden, ffn, rotary)                                                                                   \
+    "{\"model_type\": \"gpt_neox\", \"vocab_size\": 37, \"num_hidden_layers\": 2, \"hidden_size\": " #hidden           \
+    ", \"num_attention_heads\": 4, \"intermediate_size\": " #ffn                                                       \
+    ", \"max_position_embeddings\": 64, \"rotary_pct\": " #rotary ", \"initializer_range\": 0.3}"
+static const char in_turn[] = IN_TURN(40, 56, 0.4), in_turn_blocks[] = IN_TURN(256, 256, 0.25);
 
 static ndp_model model_of(const char *config, ndp_dtype compute, ndp_packing base) {
     ndp_facts f;
@@ -231,6 +232,7 @@ static void nf4_on_layouts(void **state) {
     (void)state;
     for (int i = 0; i < NDP_COUNT(configs); i++)
         check_layouts(configs[i], NDP_F64, &ndp_device_ref, NDP_PACKING_NF4, &exact);
+    check_layouts(in_turn_blocks, NDP_F64, &ndp_device_ref, NDP_PACKING_NF4, &exact);
     check_layouts(configs[0], NDP_F32, &ndp_device_cpu, NDP_PACKING_NF4, &other_single);
     check_layouts(configs[0], NDP_BF16, &ndp_device_cpu, NDP_PACKING_NF4, &half);
 }

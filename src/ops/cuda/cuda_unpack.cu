@@ -14,10 +14,10 @@ static __device__ const float ndp_dynamic_table[256] = {NDP_DYNAMIC_CODES};
 struct nf4_each {
     const uint8_t *codes, *scales;
     const float *nested;
-    int64_t first, row_blocks;
+    int64_t first, row_blocks, row_group;
     ndp_view w;
     __device__ float absmax(int64_t r, int64_t c, int64_t block) const {
-        int64_t number = first + (row_blocks > 0 ? r * row_blocks + c / NDP_PACKED_BLOCK : block);
+        int64_t number = NDP_PACKED_NUMBER(first, row_blocks, row_group, w.cols, r, c);
         float scale = nested[1 + number / NDP_PACKED_NEST];
         return __fadd_rn(__fmul_rn(ndp_dynamic_table[scales[block]], scale), nested[0]);
     }
@@ -56,6 +56,6 @@ static ndp_status run_unpack(const ndp_op_call *c) {
         return ndp_each8(c, w, int8_each{(const int8_t *)codes->data, *scales, *w});
     return ndp_each8(c, w,
                      nf4_each{(const uint8_t *)codes->data, (const uint8_t *)scales->data, (const float *)nested->data,
-                              c->attr->first, c->attr->row_blocks, *w});
+                              c->attr->first, c->attr->row_blocks, c->attr->row_group, *w});
 }
 NDP_CUDA_KERNEL(unpack)

@@ -6,8 +6,9 @@
 static const uint8_t *codes_of(const ndp_op_call *c) { return c->in[NDP_PACKED_CODES].data; }
 
 static float nf4(const ndp_op_call *c, int64_t t, int64_t j) {
-    int64_t element = t * c->out[0].cols + j, block = element / NDP_PACKED_BLOCK, row_blocks = c->attr->row_blocks;
-    int64_t number = c->attr->first + (row_blocks > 0 ? t * row_blocks + j / NDP_PACKED_BLOCK : block);
+    const ndp_op_attr *a = c->attr;
+    int64_t element = t * c->out[0].cols + j, block = element / NDP_PACKED_BLOCK;
+    int64_t number = NDP_PACKED_NUMBER(a->first, a->row_blocks, a->row_group, c->out[0].cols, t, j);
     const uint8_t *scales = c->in[NDP_PACKED_SCALES].data;
     float absmax;
     ndp_nf4_unpack_scales(scales + block, c->in[NDP_PACKED_NESTED].data, number, 1, &absmax);

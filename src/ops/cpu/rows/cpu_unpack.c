@@ -33,7 +33,7 @@ static void nf4_row(const byte_values *v, const ndp_op_call *c, int64_t t) {
     const ndp_view *w = &c->out[0];
     const uint8_t *codes = c->in[NDP_PACKED_CODES].data, *scales = c->in[NDP_PACKED_SCALES].data;
     int64_t first = t * w->cols, end = first + w->cols, block = first / NDP_PACKED_BLOCK;
-    int64_t row = c->attr->row_blocks, number = c->attr->first + (row > 0 ? t * row : block);
+    int64_t number = NDP_PACKED_NUMBER(c->attr->first, c->attr->row_blocks, c->attr->row_group, w->cols, t, 0);
     for (int64_t done = block, last = ndp_packed_blocks(end); done < last; done += SCALES) {
         float absmax[SCALES];
         int64_t n = last - done < SCALES ? last - done : SCALES;
