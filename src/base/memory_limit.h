@@ -26,6 +26,9 @@ void ndp_memory_limit_data(ndp_memory_limit *out);
 /* Anonymous memory that this process has: what it allocated, not what it maps of files or shares. */
 int64_t ndp_memory_own(void);
 
+/* What this process has freed goes back to the host. */
+void ndp_memory_give_back(void);
+
 /* The minimum of the three. */
 int64_t ndp_memory_available(void);
 

@@ -2,8 +2,6 @@
  * allocated: by trainers, dry runs, verify and inference. */
 #include "launch/memory_need.h"
 
-#include <malloc.h>
-
 /* What a run uses beyond the plan of its programs. RANK_BESIDES: lists, journals and file buffers of a rank. A 256th of
  * the total: page tables, and pages of files being written, without which a checkpoint cannot reach the disk. Measured
  * as the lowest control group limit under which runs succeed (docs/numbers.md). */
@@ -40,7 +38,7 @@ static bool explain_lack(const ndp_memory_need *n, const char *where, int ranks,
 
 /* What all of this host's ranks can have. In a group of their own the processes count as so many of the same size. */
 static void limit_of_host(const ndp_memory_need *n, ndp_memory_limit *out) {
-    malloc_trim(0); /* what programs took that were built to be counted is free again */
+    ndp_memory_give_back(); /* what programs took that were built to be counted is free again */
     int64_t more = n->processes && !n->running ? n->processes * (int64_t)PROCESS - ndp_memory_own() : 0;
     ndp_memory_limit_with("", more, 2 * n->processes * (int64_t)PROCESS, out);
 }

@@ -1,6 +1,7 @@
 /* The check of a world's programs without its ranks. Every program is built for the job's device, and those of ranks
  * that communicate are replayed against each other (step/check.c). What a job needs and takes is read from fewer
  * programs than that (ndp_stand_ins_first). */
+#include "base/memory_limit.h"
 #include "placement/placement.h"
 #include "plan/device_price.h"
 #include "plan/plan_report.h"
@@ -8,7 +9,6 @@
 #include "step/simulate.h"
 #include "step/timeline.h"
 
-#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -223,6 +223,6 @@ ndp_status ndp_job_prove(const ndp_job *j, const ndp_program_place *at) {
         st = check_scores(&d, &w, false);
     ndp_stand_ins_release(&w);
     ndp_model_release(&m);
-    malloc_trim(0); /* a run's plan counts none of it */
+    ndp_memory_give_back(); /* a run's plan counts none of it */
     return st;
 }

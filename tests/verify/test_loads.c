@@ -214,6 +214,8 @@ static void on_sim(void **state) {
     way w = {.shard = 2, .tp = 2, .ep = 2, .global = 4, .accumulation = 2, .threads = 1, .recompute = 2};
     s.steps = LOAD_STEPS, s.moe = "bias_rate=0.03", s.device = "sim", s.frozen = "[layers.3]";
     check_loads(&s, &w);
+    w.whole_rows = true, w.ep = 4, w.capacity = "1";
+    check_loads(&s, &w);
     free(path);
 }
 

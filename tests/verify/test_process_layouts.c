@@ -29,6 +29,7 @@ static const way expert_layouts[] = {
     {.shard = 2, .ep = 2, .accumulation = 4},
     {.cp = 2, .tp = 2, .ep = 4, .accumulation = 2, .recompute = true},
     {.shard = 2, .sp = 2, .ep = 2, .accumulation = 2, .gathered = true},
+    {.shard = 2, .tp = 2, .ep = 4, .accumulation = 2, .whole_rows = true, .capacity = "1"},
 };
 
 enum {
