@@ -186,23 +186,23 @@ static int64_t value_columns(const ndp_facts *f) {
 
 static int64_t full_columns(const ndp_facts *f) { return (int64_t)f->full.kv * f->full.dim; }
 
-const ndp_mixer ndp_mixer_attention = {
-    NDP_PART_ATTENTION,
-    attention,
-    false,
-    {[KEYS] = {"k_cache", key_columns, NDP_EXTENT_KEYS}, [VALUES] = {"v_cache", value_columns, NDP_EXTENT_KEYS}}};
+const ndp_mixer ndp_mixer_attention = {NDP_PART_ATTENTION,
+                                       attention,
+                                       false,
+                                       {[KEYS] = {"k_cache", key_columns, NDP_EXTENT_KEYS, false},
+                                        [VALUES] = {"v_cache", value_columns, NDP_EXTENT_KEYS, false}}};
 
 const ndp_mixer ndp_mixer_full = {NDP_PART_ATTENTION,
                                   attention,
                                   true,
-                                  {[KEYS] = {"k_cache_full", full_columns, NDP_EXTENT_KEYS},
-                                   [VALUES] = {"v_cache_full", full_columns, NDP_EXTENT_KEYS}}};
+                                  {[KEYS] = {"k_cache_full", full_columns, NDP_EXTENT_KEYS, false},
+                                   [VALUES] = {"v_cache_full", full_columns, NDP_EXTENT_KEYS, false}}};
 
-const ndp_mixer ndp_mixer_gated = {
-    NDP_PART_GATED,
-    gated_attention,
-    false,
-    {[KEYS] = {"k_cache", key_columns, NDP_EXTENT_KEYS}, [VALUES] = {"v_cache", value_columns, NDP_EXTENT_KEYS}}};
+const ndp_mixer ndp_mixer_gated = {NDP_PART_GATED,
+                                   gated_attention,
+                                   false,
+                                   {[KEYS] = {"k_cache", key_columns, NDP_EXTENT_KEYS, false},
+                                    [VALUES] = {"v_cache", value_columns, NDP_EXTENT_KEYS, false}}};
 
 ndp_head_sizes ndp_kind_heads(const ndp_facts *f, const ndp_layer_kind *k) {
     return k->mixer->full ? f->full : (ndp_head_sizes){f->head_dim, f->kv_heads, false};
@@ -243,11 +243,11 @@ static int latent_attention(ndp_unit_builder *b, int x) {
     return product_with_o(b, attend(b, (int[]){q, k, kv[1]}));
 }
 
-const ndp_mixer ndp_mixer_latent = {
-    NDP_PART_LATENT,
-    latent_attention,
-    false,
-    {[KEYS] = {"k_cache", key_columns, NDP_EXTENT_KEYS}, [VALUES] = {"v_cache", value_columns, NDP_EXTENT_KEYS}}};
+const ndp_mixer ndp_mixer_latent = {NDP_PART_LATENT,
+                                    latent_attention,
+                                    false,
+                                    {[KEYS] = {"k_cache", key_columns, NDP_EXTENT_KEYS, false},
+                                     [VALUES] = {"v_cache", value_columns, NDP_EXTENT_KEYS, false}}};
 
 /* ---- MLPs ---- */
 

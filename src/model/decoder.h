@@ -25,6 +25,7 @@ typedef struct ndp_mixer_cache {
     const char *name; /* NULL ends a list */
     int64_t (*cols)(const ndp_facts *f);
     ndp_extent extent;
+    bool wide; /* fp32 where activations are bf16 */
 } ndp_mixer_cache;
 /* What the mixer of a layer keeps. */
 NDP_API const ndp_mixer_cache *ndp_decoder_cache(const ndp_facts *f, int layer);

@@ -35,7 +35,7 @@ static int continued(ndp_unit_builder *b, const ndp_op *op, ndp_op_attr attr, co
     for (int i = 0; i < n; i++)
         ins[1 + i] = operands[i];
     ins[1 + n] = ndp_unit_rows(b);
-    attr.capacity = b->m->opts.keys / b->m->opts.texts;
+    attr.capacity = b->m->opts.keys / b->m->inputs->rows[NDP_EXTENT_TEXTS];
     ndp_graph_op(b->g, op, &attr, name, ins, n + 2, outs, 2);
     return outs[1];
 }
@@ -73,7 +73,7 @@ static int delta(ndp_unit_builder *b, int x) {
 const ndp_mixer ndp_mixer_delta = {NDP_PART_DELTA,
                                    delta,
                                    false,
-                                   {[TAIL_Q] = {"q_tail", key_tail, NDP_EXTENT_TEXTS},
-                                    [TAIL_K] = {"k_tail", key_tail, NDP_EXTENT_TEXTS},
-                                    [TAIL_V] = {"v_tail", value_tail, NDP_EXTENT_TEXTS},
-                                    [STATE] = {"state", state_columns, NDP_EXTENT_TEXTS}}};
+                                   {[TAIL_Q] = {"q_tail", key_tail, NDP_EXTENT_TEXTS, false},
+                                    [TAIL_K] = {"k_tail", key_tail, NDP_EXTENT_TEXTS, false},
+                                    [TAIL_V] = {"v_tail", value_tail, NDP_EXTENT_TEXTS, false},
+                                    [STATE] = {"state", state_columns, NDP_EXTENT_TEXTS, true}}};

@@ -68,7 +68,7 @@ static void add_caches(ndp_model *m, const ndp_facts *f) {
                                                       .kind = NDP_INPUT_LENT,
                                                       .extent = c->extent,
                                                       .cols = c->cols(f),
-                                                      .type = m->opts.compute});
+                                                      .type = c->wide ? ndp_wide(m->opts.compute) : m->opts.compute});
 }
 
 /* Of preference data, dropout, and mixtures of experts. */
@@ -109,7 +109,9 @@ ndp_status ndp_decoder_inputs(ndp_model *m) {
                                        [NDP_EXTENT_SEQUENCE] = o->rows,
                                        [NDP_EXTENT_POSITIONS] = o->positions,
                                        [NDP_EXTENT_UNITS] = f->layers + 2,
-                                       [NDP_EXTENT_TEXTS] = cached ? o->texts : 0,
+                                       [NDP_EXTENT_TEXTS] = !cached        ? 0
+                                                            : o->texts > 0 ? o->texts
+                                                                           : 1,
                                        [NDP_EXTENT_DOCUMENTS] = o->documents}};
     add_common(m, f);
     if (cached)

@@ -42,7 +42,7 @@ typedef struct ndp_model_opts {
     ndp_model_mode mode;
     int64_t rows;              /* T: tokens of a micro-batch, or of a chunk */
     int64_t keys;              /* rows of the KV cache (CACHED) */
-    int64_t texts;             /* that the cache is of (CACHED); keys / texts of them each */
+    int64_t texts;             /* that the cache is of, each of keys / texts rows (CACHED); 0: one */
     int64_t positions;         /* rows of the RoPE tables */
     ndp_dtype compute;         /* storage of activations and gathered weights: fp32, bf16, fp64 */
     ndp_dtype master;          /* of master weights, gradients, optimizer state: fp32, or fp64 with fp64 */
