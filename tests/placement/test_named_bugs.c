@@ -1,10 +1,11 @@
-/* Bugs of sinks and of biases of experts, by name: the placement check refuses each, and the program as it is not. */
+/* Bugs of sinks, of biases of experts and of layers with a state, by name: the placement check refuses each, and the
+ * program as it is not. */
 #include "placement/mutants.h"
 
 #include <stdlib.h>
 
-/* Changes a call; false: leaves it. `before`: the attention with sinks that stands before it; `in`: its operands, of
- * which there may be more then. */
+/* Changes a call; false: leaves it. `before`: what stands before it, of attention with sinks and the ops of a state;
+ * `in`: its operands, of which there may be more then. */
 typedef bool edit(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]);
 
 /* Sinks counted once a piece: another turn of the ring has them too. */
@@ -53,7 +54,42 @@ static bool gradient_once_a_rank(ndp_call *c, const ndp_call *before, ndp_operan
     return has;
 }
 
-/* Edits a list; `room`: of the operands of a call that changed. The call before is the latest attention with sinks. */
+/* The rows of the rank beside this one, of two, of what a state gives. */
+static bool rows_of_another(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+    if (c->op != &ndp_op_rmsnorm || !before || before->op != &ndp_op_delta_rule ||
+        in[0].view.rows == before->out[0].view.rows)
+        return false;
+    const ndp_view *v = &in[0].view;
+    size_t half = (size_t)(v->rows * v->ld) * sizeof(double);
+    in[0].offset = in[0].offset == before->out[0].offset ? in[0].offset + half : before->out[0].offset;
+    return true;
+}
+
+/* Keys are filtered as queries are. */
+static bool taps_of_queries(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+    bool has =
+        c->op == &ndp_op_conv_silu && before && before->op == c->op && before->in[1].view.rows == in[1].view.rows;
+    in[1] = has ? before->in[1] : in[1];
+    return has;
+}
+
+/* Documents begin where those of the next row do. */
+static bool starts_of_the_next_row(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+    (void)before;
+    bool has = c->op == &ndp_op_delta_rule;
+    in[5].offset += has ? sizeof(int32_t) : 0;
+    return has;
+}
+
+/* Keys are another head's: k stands where q does. */
+static bool keys_are_queries(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+    (void)before;
+    bool has = c->op == &ndp_op_delta_rule_bwd;
+    in[2] = has ? in[1] : in[2];
+    return has;
+}
+
+/* Edits a list; `room`: of the operands of a call that changed. */
 static int edit_list(ndp_list *list, edit *make, ndp_operand (**room)[NDP_OP_MAX_IN]) {
     const ndp_call *before = NULL;
     int n = 0;
@@ -70,19 +106,19 @@ static int edit_list(ndp_list *list, edit *make, ndp_operand (**room)[NDP_OP_MAX
             c->in = **room;
             room++, n++;
         }
-        before = sinks ? c : before;
+        before = sinks || c->op == &ndp_op_conv_silu || c->op == &ndp_op_delta_rule ? c : before;
     }
     return n;
 }
 
-static void check_refused(int axis, edit *make, const char *words) {
+static void check_refused(const char *model, int axis, edit *make, const char *words) {
     static ndp_operand(*rooms[1024])[NDP_OP_MAX_IN];
     ndp_layout l = NDP_LAYOUT_ONE;
     ndp_facts f;
     planned w;
     int n = 0;
     const world_model *m = world_models;
-    while (strcmp(m->name, "sinks") != 0)
+    while (strcmp(m->name, model) != 0)
         m++;
     l.size[axis] = 2;
     const world_way y = {.layout = l,
@@ -110,20 +146,30 @@ static void check_refused(int axis, edit *make, const char *words) {
 
 static void sinks(void **state) {
     (void)state;
-    check_refused(NDP_CP, once_a_piece, "over some of the keys");
-    check_refused(NDP_CP, not_at_all, "over some of the keys");
-    check_refused(NDP_DP_SHARD, not_at_all, "over some of the keys");
-    check_refused(NDP_SP, of_other_heads, "which is another head's");
-    check_refused(NDP_SP, gradient_of_other_heads, "which is another head's");
+    check_refused("sinks", NDP_CP, once_a_piece, "over some of the keys");
+    check_refused("sinks", NDP_CP, not_at_all, "over some of the keys");
+    check_refused("sinks", NDP_DP_SHARD, not_at_all, "over some of the keys");
+    check_refused("sinks", NDP_SP, of_other_heads, "which is another head's");
+    check_refused("sinks", NDP_SP, gradient_of_other_heads, "which is another head's");
 }
 
 static void biases(void **state) {
     (void)state;
-    check_refused(NDP_TP, bias_once_a_rank, "placement: ");
-    check_refused(NDP_TP, gradient_once_a_rank, "placement: ");
+    check_refused("sinks", NDP_TP, bias_once_a_rank, "placement: ");
+    check_refused("sinks", NDP_TP, gradient_once_a_rank, "placement: ");
+}
+
+static void states(void **state) {
+    (void)state;
+    check_refused("states", NDP_CP, rows_of_another, "placement: ");
+    check_refused("states", NDP_SP, rows_of_another, "placement: ");
+    check_refused("states", NDP_TP, taps_of_queries, "placement: ");
+    check_refused("states", NDP_CP, taps_of_queries, "placement: ");
+    check_refused("states", NDP_CP, starts_of_the_next_row, "placement: ");
+    check_refused("states", NDP_SP, keys_are_queries, "placement: ");
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sinks), cmocka_unit_test(biases)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sinks), cmocka_unit_test(biases), cmocka_unit_test(states)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
