@@ -12,6 +12,8 @@ import transformers
 import make_golden
 
 PROMPTS = ["a", "ponmlkji", "abcabcabdeadeafhi"]  # letter i of the alphabet is token i
+# Of models with a state, which chunks of 64 tokens hand on: shorter than the taps, and on both sides of a border.
+STATE_PROMPTS = ["b", "cd", "ponm", "hello", "madame" * 8, "feed" * 16, "abcdefgh" * 8 + "a", "man" * 36]
 NEW_TOKENS = 16
 LEAST_GAP = 1e-4  # of the two best logits, 100 times what fp32 rounds
 
@@ -33,7 +35,7 @@ def main(names):
         # phi3: where a text grows beyond the original length of longrope, transformers begins again with other angles.
         original = getattr(model.config, "original_max_position_embeddings", 0)
         models[name] = {}
-        for prompt in PROMPTS:
+        for prompt in PROMPTS + (STATE_PROMPTS if hasattr(model.config, "linear_num_key_heads") else []):
             if len(prompt) > original:
                 models[name][prompt], gap = generate(model, prompt)
                 assert gap > LEAST_GAP, f"{name}, {prompt}: a near-tie"
