@@ -22,7 +22,7 @@ cut -c 1-60 rows | diff log.cut - >diff.txt || fail "other rows than the log: $(
 # The screen: braille, ASCII, no escape sequences.
 run watch run --once
 code_is 0
-says out '^run  done  step 6 of 6  100.0%$' '^\[█+\]$' '^loss [0-9.]+  eval [0-9.]+  best [0-9.]+ at step [0-9]+ ' '│.*⣀' \
+says out '^run  done  step 6 of 6  100.0%$' '^\[█+\]$' '^loss [0-9.]+  eval [0-9.]+  best [0-9.]+ at step [0-9]+ ' '│ *[^ -~]' \
     '^memory [0-9.]+ .iB planned per rank  rank 0 used ' '^ranks 2  dp_shard 2  cpu, local  on ' '^time: compute '
 lines out 0 "$(printf '\033')"
 awk 'length > 79 * 3' out | grep . && fail "a line is too long"

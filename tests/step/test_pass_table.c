@@ -22,6 +22,10 @@ static const pass_case cases[] = {
     {"cp=2,tp=2", TINY("mixtral", "\"head_dim\": 6, \"num_local_experts\": 4, \"num_experts_per_tok\": 2"),
      NDP_PACKING_NONE, 1, false, false},
     {"dp_shard=2", TINY("llama", "\"head_dim\": 64"), NDP_PACKING_NF4, 9, false, false},
+    {"cp=2,sp=2",
+     TINY("qwen3_5_text", "\"head_dim\": 8, \"linear_num_key_heads\": 4, \"linear_num_value_heads\": 4, "
+                          "\"linear_key_head_dim\": 3, \"linear_value_head_dim\": 5"),
+     NDP_PACKING_NONE, 1, false, false},
 };
 
 static void build_model(const pass_case *c, ndp_model *m) {
@@ -78,6 +82,7 @@ static void build_case(const pass_case *c, ndp_pass_trace *out) {
     if (*c->layout)
         CHECK_OK(ndp_layout_parse(c->layout, &layout));
     const ndp_mesh_facts facts = {.kv_heads = ndp_model_kv_heads(&m)};
+    o.step.parallel.cp_zigzag &= !has_states(&m);
     CHECK_OK(ndp_mesh_init(&layout, 0, &facts, &o.step.mesh));
     CHECK_OK(ndp_engine_create(&o, &e));
     ndp_engine_passes(e, out);
