@@ -99,8 +99,7 @@ static ndp_status expect_operand(ndp_rule *r, int k, const ndp_flow_matrix *m, i
     return ndp_expect(r, k, input ? NDP_THING_DATA : NDP_THING_VALUE, value, !input && kinds[m->is].complete);
 }
 
-/* Rows of zeros beside rows of a gradient: nothing of the gradient of those rows. An op that has all rows (T) is
- * linear in it: what a row of it makes of all rows is a part of theirs, so each counts once if each row of it does. */
+/* Rows of zeros beside rows of a gradient: nothing of the gradient of those rows, for an op that has all rows (T). */
 static void take_zeros(ndp_content *d_o) {
     const ndp_tile *some = NULL;
     for (int i = 0; i < d_o->n; i++)
@@ -240,7 +239,7 @@ static const struct {
     [NDP_OP_attention_merge] = {NULL, ndp_after_attention_merge},
     [NDP_OP_copy] = {NULL, ndp_after_copy},
     [NDP_OP_delta_rule] = {ndp_before_delta_rule, NULL},
-    [NDP_OP_delta_rule_bwd] = {ndp_before_delta_rule, NULL},
+    [NDP_OP_delta_rule_bwd] = {ndp_before_delta_rule, ndp_after_delta_rule_bwd},
     [NDP_OP_dora] = {ndp_before_columns, NULL},
     [NDP_OP_dora_dm] = {ndp_before_columns, NULL},
     [NDP_OP_dropout] = {ndp_before_dropout, NULL},

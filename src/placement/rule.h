@@ -122,7 +122,7 @@ ndp_rule_fn ndp_rule_judge;
 /* rules_columns.c */
 ndp_rule_fn ndp_add_gradients; /* result 0 is the sum of operands 0 and 1, contributions to one gradient */
 ndp_rule_fn ndp_after_copy, ndp_before_gated, ndp_after_gated_bwd, ndp_before_rope, ndp_before_delta_rule,
-    ndp_before_dropout, ndp_before_columns;
+    ndp_after_delta_rule_bwd, ndp_before_dropout, ndp_before_columns;
 /* rules_product.c */
 ndp_rule_fn ndp_after_unpack, ndp_before_stack, ndp_before_stack_bias, ndp_after_stack_bias;
 /* rules_attention.c */

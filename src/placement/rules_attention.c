@@ -228,6 +228,24 @@ ndp_status ndp_before_delta_rule(ndp_rule *r) {
                             r->c->attr.kv_heads, (long long)all, (long long)kv);
 }
 
+/* A row of the gradient of results gives to all rows before it: what a call makes of some rows of it is that part of
+ * the gradient of every row. */
+ndp_status ndp_after_delta_rule_bwd(ndp_rule *r) {
+    int64_t rows = r->g->inputs->rows[NDP_EXTENT_SEQUENCE];
+    ndp_share part = 0;
+    for (int i = 0; i < r->in[0].n; i++) {
+        const ndp_tile *t = &r->in[0].tiles[i];
+        int64_t first = t->at_row - r->lane->first_row;
+        if (t->col == 0)
+            part = ndp_share_add(
+                part, ndp_share_mul(t->share, ndp_range_share(ndp_node_dim(r, 2), rows, first, first + t->rows)));
+    }
+    for (int o = 0; o < r->c->n_out; o++)
+        for (int i = 0; i < r->out[o].n; i++)
+            r->out[o].tiles[i].share = ndp_share_mul(part, r->uses->of[r->of][o]);
+    return NDP_OK;
+}
+
 /* ---- rows for heads ---- */
 
 /* Of v or o, or their gradients, and not of q or k. */
