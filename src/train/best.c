@@ -5,7 +5,8 @@
  * --resume-from. FOLDER/best says in evaluation.json which step it is of. If that is after the step that a run resumes
  * from, its evaluation is void: the next one replaces it, whatever its loss is.
  *
- * A new best/ is made whole beside its place, evaluation.json last, and then exchanged with the one before. */
+ * A new best/ is made whole beside its place, evaluation.json last, and then exchanged with the one before. Beside it
+ * the name has the generation of the lock, as those of checkpoints have (checkpoint/steps.h). */
 #include "train/best.h"
 
 #include "base/fault.h"
@@ -13,6 +14,7 @@
 #include "base/log.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/shards.h"
+#include "checkpoint/steps.h"
 #include "train/loop.h"
 
 #include <fcntl.h>
@@ -20,7 +22,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char name[] = "best", beside[] = ".best.tmp", replaced[] = ".best.old", record[] = "evaluation.json";
+static const char name[] = "best", replaced[] = ".best.old", record[] = "evaluation.json";
 
 void ndp_best_count(ndp_best *b, int64_t step, double loss) {
     bool better = isfinite(loss) && (b->step == 0 || loss < b->loss);
@@ -39,26 +41,52 @@ static ndp_status path_in(char out[NDP_PATH], const char *folder, const char *pa
     return ndp_path_join(out, room, file);
 }
 
+static bool is_beside(const char *file) {
+    char of[64];
+    return ndp_beside_of(file, of) && strcmp(of, name) == 0;
+}
+
+/* `user`: the name of the whole one of the latest generation, "" if there is none. */
+static ndp_status find_whole(void *user, const char *folder, const char *file) {
+    char whole[NDP_PATH], *newest = user;
+    if (!is_beside(file))
+        return NDP_OK;
+    NDP_TRY(path_in(whole, folder, file, record));
+    bool later = strlen(file) != strlen(newest) ? strlen(file) > strlen(newest) : strcmp(file, newest) > 0;
+    if (ndp_path_exists(whole) && later)
+        snprintf(newest, NDP_PATH, "%s", file);
+    return NDP_OK;
+}
+
+static ndp_status remove_beside(void *user, const char *folder, const char *file) {
+    char path[NDP_PATH];
+    (void)user;
+    if (!is_beside(file))
+        return NDP_OK;
+    NDP_TRY(ndp_path_join(path, folder, file));
+    return ndp_folder_remove(path);
+}
+
 ndp_status ndp_best_clean(const char *folder) {
-    char place[NDP_PATH], new[NDP_PATH], old[NDP_PATH], whole[NDP_PATH];
+    char place[NDP_PATH], new[NDP_PATH], old[NDP_PATH], newest[NDP_PATH] = "";
     NDP_TRY(ndp_path_join(place, folder, name));
-    NDP_TRY(ndp_path_join(new, folder, beside));
     NDP_TRY(ndp_path_join(old, folder, replaced));
-    NDP_TRY(path_in(whole, folder, beside, record));
-    if (!ndp_path_exists(place) && ndp_path_exists(whole))
+    NDP_TRY(ndp_folder_visit(folder, find_whole, newest));
+    if (!ndp_path_exists(place) && newest[0]) {
+        NDP_TRY(ndp_path_join(new, folder, newest));
         NDP_TRY(ndp_durable_rename(new, place));
+    }
     if (!ndp_path_exists(place) && ndp_path_exists(old))
         NDP_TRY(ndp_durable_rename(old, place));
-    NDP_TRY(ndp_folder_remove(new));
+    NDP_TRY(ndp_folder_visit(folder, remove_beside, NULL));
     return ndp_folder_remove(old);
 }
 
 /* Exchanges them, so that one of the two is there at any time. File systems that cannot do that get two renames; a run
  * that is killed between them is settled by ndp_best_clean. */
-static ndp_status put_in_place(const char *folder) {
-    char place[NDP_PATH], new[NDP_PATH], old[NDP_PATH];
+static ndp_status put_in_place(const char *folder, const char *new) {
+    char place[NDP_PATH], old[NDP_PATH];
     NDP_TRY(ndp_path_join(place, folder, name));
-    NDP_TRY(ndp_path_join(new, folder, beside));
     NDP_TRY(ndp_path_join(old, folder, replaced));
     NDP_TRY(ndp_durable_folder(new));
     bool taken = ndp_path_exists(place);
@@ -69,12 +97,13 @@ static ndp_status put_in_place(const char *folder) {
     if (!exchanged)
         NDP_TRY(ndp_durable_rename(new, place));
     NDP_TRY(ndp_durable_folder(folder));
-    return ndp_best_clean(folder);
+    NDP_TRY(ndp_folder_remove(new));
+    return ndp_folder_remove(old);
 }
 
 static ndp_status write_record(const char *folder, const ndp_best *b) {
     char path[NDP_PATH], text[96];
-    NDP_TRY(path_in(path, folder, beside, record));
+    NDP_TRY(ndp_path_join(path, folder, record));
     snprintf(text, sizeof text, "{\"step\": %lld, \"eval_loss\": %.17g}\n", (long long)b->newest, b->newest_loss);
     return ndp_file_write_atomic(path, text, strlen(text));
 }
@@ -95,7 +124,6 @@ static ndp_best_model read_kept(const char *folder, int64_t step) {
 
 /* Collective: the weights as `path`, which then takes the place of the best model of before. */
 static ndp_status write_folder(ndp_training_loop *l, const char *path) {
-    const char *folder = l->config->train.output_dir;
     ndp_comm *world = l->trainer->rank.world;
     ndp_status own = l->first ? ndp_lock_check(l->lock) : NDP_OK;
     if (own == NDP_OK && l->first)
@@ -103,19 +131,21 @@ static ndp_status write_folder(ndp_training_loop *l, const char *path) {
     NDP_TRY(ndp_agree(world, own));
     NDP_TRY(ndp_trainer_export(l->trainer, path));
     if (l->first)
-        own = write_record(folder, &l->best);
+        own = write_record(path, &l->best);
     if (own == NDP_OK && l->first)
         own = ndp_lock_check(l->lock);
     if (own == NDP_OK && l->first)
-        own = put_in_place(folder);
+        own = put_in_place(l->config->train.output_dir, path);
     return ndp_agree(world, own);
 }
 
 static ndp_status save_folder(ndp_training_loop *l) {
     char path[NDP_PATH];
-    NDP_TRY(ndp_path_join(path, l->config->train.output_dir, beside));
+    int64_t generation = ndp_lock_generation(l->lock);
+    NDP_TRY(ndp_share_now(l->trainer->rank.world, &generation, sizeof generation, 0));
+    NDP_TRY(ndp_beside_path(path, l->config->train.output_dir, name, generation));
     ndp_status st = write_folder(l, path);
-    if (st != NDP_OK && l->first && ndp_lock_held(l->lock))
+    if (st != NDP_OK && l->first && ndp_lock_owns_names(l->lock))
         ndp_remove_quietly(path, st);
     return st;
 }

@@ -236,24 +236,29 @@ static void put(const char *folder, const char *part, const char *text) {
 
 static void settles(void **state) {
     static const struct {
-        const char *best, *beside, *after; /* of evaluation.json; NULL: there is none; .best.old has "0" */
-    } cases[] = {{NULL, NULL, "0"}, {"1", NULL, "1"}, {NULL, "2", "2"}, {"1", "2", "1"}};
+        const char *best, *beside, *later, *after; /* of evaluation.json; NULL: there is none; .best.old has "0" */
+    } cases[] = {{NULL, NULL, NULL, "0"}, {"1", NULL, NULL, "1"}, {NULL, "2", NULL, "2"}, {"1", "2", NULL, "1"},
+                 {NULL, "2", "3", "3"},   {NULL, NULL, "3", "3"}, {"1", NULL, "3", "1"}};
     for (int i = 0; i < NDP_COUNT(cases); i++) {
         char *folder = ndp_format("%s/settles-%d", (const char *)*state, i), *text = NULL;
         char *path = ndp_format("%s/best/evaluation.json", folder);
         char *beside = ndp_format("%s/.best.tmp", folder), *old = ndp_format("%s/.best.old", folder);
+        char *later = ndp_format("%s/.best.12.tmp", folder);
         size_t size;
         if (cases[i].best)
             put(folder, "best", cases[i].best);
         put(folder, ".best.tmp", cases[i].beside);
+        put(folder, ".best.9.tmp", NULL);
+        put(folder, ".best.12.tmp", cases[i].later);
         put(folder, ".best.old", "0");
         CHECK_OK(ndp_best_clean(folder));
-        assert_false(ndp_path_exists(beside) || ndp_path_exists(old));
+        assert_false(ndp_path_exists(beside) || ndp_path_exists(later) || ndp_path_exists(old));
         CHECK_OK(ndp_file_read(path, &text, &size));
         assert_string_equal(text, cases[i].after);
         free(text);
         free(path);
         free(beside);
+        free(later);
         free(old);
         free(folder);
     }
