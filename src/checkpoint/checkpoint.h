@@ -9,6 +9,9 @@
  *   SYNCED     all files are durable, then the manifest, then the folder       the same
  *   COMMITTED  the folder is renamed to step-00000100/, its parent durable     it is the newest checkpoint
  *
+ * A *background save* first copies what each rank writes, and then goes through the same states while its caller does
+ * something else: a thread of each rank to WRITTEN, one of rank 0 to COMMITTED.
+ *
  * Older checkpoints are removed only in COMMITTED. Before that, a failure on any rank fails the save on all ranks and
  * removes the .tmp folder; committed checkpoints stay untouched.
  *
@@ -27,6 +30,7 @@ typedef struct ndp_save_cost {
     bool committed;          /* the checkpoint has its name: also if the save failed after that */
     int64_t bytes;           /* of its files, without the manifest */
     double seconds, hashing; /* in total; hashing, on the rank that hashed longest */
+    double processor;        /* seconds of the threads of a background save, of all ranks; else 0 */
 } ndp_save_cost;
 
 /* Collective over `world` (NULL: one rank). `folder` is CHECKPOINTS, created if missing. Tensors whose names start with
@@ -43,6 +47,37 @@ typedef struct ndp_save_cost {
 NDP_API ndp_status ndp_checkpoint_save(ndp_comm *world, const char *folder, const ndp_checkpoint_info *info,
                                        const ndp_tensor_spec *specs, int n, const ndp_file_piece *pieces, int n_pieces,
                                        int keep, int64_t max_shard_bytes, ndp_save_cost *cost);
+
+/* ---- in the background ---- */
+
+/* The arguments of ndp_checkpoint_save; `specs` with their names, info.extra and info.lock are borrowed until the save
+ * has ended, the pieces and `folder` only by the call. */
+typedef struct ndp_save_request {
+    const char *folder;
+    ndp_checkpoint_info info;
+    const ndp_tensor_spec *specs;
+    const ndp_file_piece *pieces;
+    int n, n_pieces, keep;
+    int64_t max_shard_bytes;
+} ndp_save_request;
+
+typedef struct ndp_background_save ndp_background_save;
+
+/* Collective: the bytes that the copy of this rank takes, a function of the list and of which rank has which pieces. */
+NDP_API ndp_status ndp_background_save_bytes(ndp_comm *world, const ndp_save_request *r, int64_t *bytes);
+/* Collective: copies what the pieces hold, which may change as soon as this returns, and has threads write it. `space`
+ * is borrowed until the end. A failure is that of ndp_checkpoint_save: nothing is under way then. */
+NDP_API ndp_status ndp_background_save_begin(ndp_comm *world, const ndp_save_request *r, void *space, int64_t bytes,
+                                             ndp_background_save **out);
+/* Whether this rank's thread still works. Not collective. */
+NDP_API bool ndp_background_save_works(const ndp_background_save *b);
+/* Collective, to be called once no rank's thread works; else it waits. First all ranks agree that the files are
+ * written, and the thread of rank 0 commits them. Then *ended: the status is that of ndp_checkpoint_save, `cost` is
+ * set, and `b` is destroyed. An error has ended it too. */
+NDP_API ndp_status ndp_background_save_go_on(ndp_background_save *b, bool *ended, ndp_save_cost *cost);
+/* Where the ranks no longer agree on anything: waits for this rank's thread, and destroys it. What is not committed
+ * then is lost, and rank 0 removes it. NULL is fine. Returns whether rank 0 has committed it. */
+NDP_API bool ndp_background_save_drop(ndp_background_save *b);
 
 /* Removes what killed runs left half-written. To be called by rank 0 at the start of a run. A missing folder is fine.
  */

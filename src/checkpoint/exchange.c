@@ -11,11 +11,15 @@
  * Invariant: all ranks go through the same steps and distances in the same order, so no two ranks wait for each other.
  * A rank whose writing fails takes part to the end, and the failure is agreed on afterwards.
  *
+ * A copy for a background save is made by the same steps: a writer keeps its chunks, one after the other, and hashes
+ * and writes them later.
+ *
  * A message is the number of its runs, then for each run its offset in the chunk and its size, then the runs' elements
  * in the file's type. Words: a *part* is the elements of one tensor in one chunk; a *run* is where it overlaps a piece
  * that a rank holds (overlap.h). */
 #include "base/clock.h"
 #include "checkpoint/agree.h"
+#include "checkpoint/chunk_writer.h"
 #include "checkpoint/overlap.h"
 
 #include <stdlib.h>
@@ -28,18 +32,18 @@ typedef struct gather {
     ndp_shards *s;
     ndp_comm *world; /* NULL: one rank */
     int rank, size;
-    const char *folder;
+    ndp_shard_copy *copy; /* takes the chunks; NULL: files do */
     ndp_held_pieces pieces;
-    int64_t *order, *begin; /* rank r writes parts order[begin[r]] .. order[begin[r + 1]] */
-    int64_t *held;          /* bytes that this rank holds of each part */
-    int64_t *writers;       /* of each part: the rank that writes it */
-    int64_t *sizes;         /* of messages: first to each rank, then from each rank */
+    int64_t *order, *begin;  /* rank r writes parts order[begin[r]] .. order[begin[r + 1]] */
+    int64_t *held;           /* bytes that this rank holds of each part */
+    int64_t *writers;        /* of each part: the rank that writes it */
+    int64_t steps;           /* of the rank with the most parts */
+    int64_t *sizes, *coming; /* of messages in each step, [rank][step]: to that rank, and from it */
     char *chunk, *out, *in;
     ndp_arena arena; /* of these arrays */
     int64_t in_most; /* capacity of `in` */
     int64_t filled;  /* bytes of the chunk so far */
-    ndp_safetensors_writer *writer;
-    int file;          /* the file that `writer` writes */
+    ndp_chunk_writer writer;
     ndp_status failed; /* of writing; the exchange goes on for the other ranks */
     char *why;
 } gather;
@@ -119,17 +123,19 @@ static ndp_status hash_own(gather *g, const ndp_shard_part *part, const ndp_over
     return NDP_OK;
 }
 
-/* Adds this rank's own elements and hashes the chunk. */
+/* Adds this rank's own elements and, unless it is kept for later, hashes the chunk. */
 static ndp_status add_own(gather *g, const ndp_shard_part *part) {
     ndp_dtype stored = stored_type(g, part);
     int64_t size = (int64_t)ndp_dtype_size(stored);
     ndp_overlap o;
     for (int cursor = ndp_overlap_first(&g->pieces, part); ndp_overlap_next(&g->pieces, part, &cursor, &o);
          g->filled += o.count * size) {
-        if (o.count == part->count && g->filled == 0)
+        if (o.count == part->count && g->filled == 0 && !g->copy)
             return hash_own(g, part, &o);
         NDP_TRY(ndp_overlap_convert(&o, g->chunk + o.at * size, stored));
     }
+    if (g->copy)
+        return NDP_OK;
     double start = ndp_thread_now();
     part->chunk->hash = ndp_hash_of(g->chunk, (size_t)part->chunk->bytes);
     g->s->hashing += ndp_thread_now() - start;
@@ -145,7 +151,7 @@ static const ndp_shard_part *part_of(const gather *g, int rank, int64_t step) {
 /* Exchanges messages with the ranks at one distance. */
 static ndp_status exchange_at(gather *g, int64_t step, int distance) {
     int to = (g->rank + distance) % g->size, from = (g->rank - distance + g->size) % g->size;
-    int64_t out = g->sizes[to], in = g->sizes[g->size + from];
+    int64_t out = g->sizes[to * g->steps + step], in = g->coming[from * g->steps + step];
     ndp_work sending, receiving;
     if (in < 0 || in > g->in_most || (in && in < (int64_t)sizeof in))
         return NDP_FAIL(NDP_ECOMM, "rank %d announced a message of %lld bytes; do all ranks run the same build?", from,
@@ -166,13 +172,6 @@ static ndp_status exchange_at(gather *g, int64_t step, int distance) {
 }
 
 static ndp_status exchange(gather *g, int64_t step) {
-    ndp_work w;
-    for (int r = 0; r < g->size; r++) {
-        const ndp_shard_part *part = r == g->rank ? NULL : part_of(g, r, step);
-        g->sizes[r] = part ? message_bytes(g, part) : 0;
-    }
-    NDP_TRY(ndp_all_to_all_begin(g->world, g->sizes, g->sizes + g->size, sizeof *g->sizes, &w));
-    NDP_TRY(ndp_wait(&w));
     for (int distance = 1; distance < g->size; distance++)
         NDP_TRY(exchange_at(g, step, distance));
     return NDP_OK;
@@ -180,31 +179,13 @@ static ndp_status exchange(gather *g, int64_t step) {
 
 /* ---- writing ---- */
 
-static ndp_status close_file(gather *g) {
-    ndp_status st = g->writer ? ndp_safetensors_sync(g->writer) : NDP_OK;
-    ndp_safetensors_writer_destroy(g->writer);
-    g->writer = NULL;
-    return st;
-}
-
-static ndp_status open_file(gather *g, int file) {
-    if (g->writer && g->file == file)
-        return NDP_OK;
-    NDP_TRY(close_file(g));
-    const ndp_shard_file *f = &g->s->files[file];
-    char path[NDP_PATH];
-    g->file = file;
-    NDP_TRY(ndp_path_join(path, g->folder, f->name));
-    return ndp_safetensors_join(path, f->specs, f->n, &g->writer);
-}
-
-static ndp_status write_chunk(gather *g, const ndp_shard_part *part) {
-    const ndp_tensor_spec *t = &g->s->specs[part->tensor];
+/* Writes the chunk, or leaves it where it is, in the copy. */
+static ndp_status finish_chunk(gather *g, const ndp_shard_part *part) {
     if (g->filled != part->chunk->bytes)
-        return NDP_FAIL(NDP_EBUG, "tensor %s: the ranks gave %lld bytes of the %lld from element %lld on", t->name,
-                        (long long)g->filled, (long long)part->chunk->bytes, (long long)part->first);
-    NDP_TRY(open_file(g, part->file));
-    return ndp_safetensors_write(g->writer, g->s->place[part->tensor], part->first, part->count, g->chunk, t->dtype);
+        return NDP_FAIL(NDP_EBUG, "tensor %s: the ranks gave %lld bytes of the %lld from element %lld on",
+                        g->s->specs[part->tensor].name, (long long)g->filled, (long long)part->chunk->bytes,
+                        (long long)part->first);
+    return g->copy ? NDP_OK : ndp_chunk_write(&g->writer, part, g->chunk);
 }
 
 /* Keeps the first failure: later exchanges must not replace its message. */
@@ -216,21 +197,21 @@ static void note(gather *g, ndp_status st) {
 }
 
 static ndp_status write_all(gather *g) {
-    int64_t steps = 0;
-    for (int r = 0; r < g->size; r++)
-        steps = g->begin[r + 1] - g->begin[r] > steps ? g->begin[r + 1] - g->begin[r] : steps;
-    for (int64_t step = 0; step < steps; step++) {
+    int64_t at = 0;
+    for (int64_t step = 0; step < g->steps; step++) {
         const ndp_shard_part *own = part_of(g, g->rank, step);
         g->filled = 0;
+        g->chunk = g->copy && own ? g->copy->data + at : g->chunk;
+        at += own ? own->chunk->bytes : 0;
         if (g->size > 1)
             NDP_TRY(exchange(g, step));
         if (!own || g->failed != NDP_OK)
             continue;
         ndp_status st = add_own(g, own);
-        note(g, st == NDP_OK ? write_chunk(g, own) : st);
+        note(g, st == NDP_OK ? finish_chunk(g, own) : st);
     }
     if (g->failed == NDP_OK)
-        return close_file(g);
+        return ndp_chunk_writer_close(&g->writer);
     if (g->why)
         ndp_error_set(g->failed, g->why);
     return g->failed;
@@ -238,20 +219,32 @@ static ndp_status write_all(gather *g) {
 
 /* ---- choosing writers ---- */
 
+/* A different number for each rank of a part, and for each part of a rank. Whichever ranks can write a part, such as
+ * the two of a tensor axis among many, each has the highest as often, so that all keep about as much in a copy. */
+static int64_t place_of(const gather *g, int64_t part, int64_t rank) {
+    bool power = (g->size & (g->size - 1)) == 0;
+    return power ? rank ^ part % g->size : (rank + part) % g->size;
+}
+
+static int64_t rank_at(const gather *g, int64_t part, int64_t place) {
+    bool power = (g->size & (g->size - 1)) == 0;
+    return power ? place ^ part % g->size : (place - part % g->size + g->size) % g->size;
+}
+
 /* Collective. */
 static ndp_status pick_writers(const gather *g) {
     int64_t n = g->s->n_parts, *writers = g->writers;
     const int64_t *held = g->held;
     memcpy(writers, held, (size_t)n * sizeof *held);
     NDP_TRY(ndp_reduce_now(g->world, writers, n, NDP_I64, NDP_MAX));
-    for (int64_t c = 0; c < n; c++) /* a different number for each rank and part */
-        writers[c] = held[c] && 2 * held[c] >= writers[c] ? 1 + (g->rank + c) % g->size : 0;
+    for (int64_t c = 0; c < n; c++)
+        writers[c] = held[c] && 2 * held[c] >= writers[c] ? 1 + place_of(g, c, g->rank) : 0;
     NDP_TRY(ndp_reduce_now(g->world, writers, n, NDP_I64, NDP_MAX));
     for (int64_t c = 0; c < n; c++) {
         if (!writers[c])
             return NDP_FAIL(NDP_EBUG, "tensor %s: no rank gave element %lld", g->s->specs[g->s->parts[c].tensor].name,
                             (long long)g->s->parts[c].first);
-        writers[c] = (writers[c] - 1 - c % g->size + g->size) % g->size;
+        writers[c] = rank_at(g, c, writers[c] - 1);
     }
     return NDP_OK;
 }
@@ -276,24 +269,42 @@ static ndp_status take_tables(gather *g) {
     g->held = ndp_arena_alloc(&g->arena, parts);
     g->writers = ndp_arena_alloc(&g->arena, parts);
     g->begin = ndp_arena_alloc(&g->arena, (ranks + 1) * sizeof *g->begin);
-    g->sizes = ndp_arena_alloc(&g->arena, 2 * ranks * sizeof *g->sizes);
-    NDP_CHECK_MEMORY(g->order && g->held && g->writers && g->begin && g->sizes, "to gather %lld chunks",
-                     (long long)g->s->n_parts);
+    NDP_CHECK_MEMORY(g->order && g->held && g->writers && g->begin, "to gather %lld chunks", (long long)g->s->n_parts);
     return NDP_OK;
+}
+
+/* Collective: tells each rank the sizes of the messages that it will get. */
+static ndp_status share_sizes(gather *g) {
+    ndp_work w;
+    for (int r = 0; r < g->size; r++)
+        g->steps = g->begin[r + 1] - g->begin[r] > g->steps ? g->begin[r + 1] - g->begin[r] : g->steps;
+    size_t bytes = (size_t)(g->size * g->steps) * sizeof *g->sizes + 1;
+    g->sizes = ndp_arena_alloc(&g->arena, bytes);
+    g->coming = ndp_arena_alloc(&g->arena, bytes);
+    NDP_TRY(ndp_agree(g->world, NDP_MEMORY(g->sizes && g->coming, "for the sizes of %lld messages",
+                                           (long long)(g->size * g->steps))));
+    for (int r = 0; r < g->size; r++)
+        for (int64_t step = 0; step < g->steps; step++) {
+            const ndp_shard_part *part = r == g->rank ? NULL : part_of(g, r, step);
+            g->sizes[r * g->steps + step] = part ? message_bytes(g, part) : 0;
+        }
+    if (g->size == 1 || g->steps == 0)
+        return NDP_OK;
+    NDP_TRY(ndp_all_to_all_begin(g->world, g->sizes, g->coming, g->steps * (int64_t)sizeof *g->sizes, &w));
+    return ndp_wait(&w);
 }
 
 /* Collective. Allocates a chunk and the largest messages. */
 static ndp_status take_buffers(gather *g) {
     int64_t chunk = 0, sent = 0;
-    for (int64_t c = 0; c < g->s->n_parts; c++) {
-        int64_t bytes = message_bytes(g, &g->s->parts[c]), whole = g->s->parts[c].chunk->bytes;
-        sent = bytes > sent ? bytes : sent;
-        chunk = whole > chunk ? whole : chunk;
-    }
+    for (int64_t c = 0; c < g->s->n_parts; c++)
+        chunk = g->s->parts[c].chunk->bytes > chunk ? g->s->parts[c].chunk->bytes : chunk;
+    for (int64_t i = 0; i < g->size * g->steps; i++)
+        sent = g->sizes[i] > sent ? g->sizes[i] : sent;
     int64_t received = sent;
     NDP_TRY(ndp_reduce_now(g->world, &received, 1, NDP_I64, NDP_MAX));
     g->in_most = received;
-    g->chunk = ndp_arena_alloc(&g->arena, (size_t)chunk + 1);
+    g->chunk = ndp_arena_alloc(&g->arena, g->copy ? 1 : (size_t)chunk + 1);
     g->out = ndp_arena_alloc(&g->arena, g->size > 1 ? (size_t)sent + 1 : 1);
     g->in = ndp_arena_alloc(&g->arena, g->size > 1 ? (size_t)received + 1 : 1);
     return ndp_agree(g->world, g->chunk && g->out && g->in
@@ -311,39 +322,104 @@ static ndp_status prepare(gather *g, const ndp_file_piece *pieces, int n_pieces)
         count_runs(g, &g->s->parts[c], &g->held[c]);
     NDP_TRY(pick_writers(g));
     sort_by_writer(g);
+    NDP_TRY(share_sizes(g));
     return take_buffers(g);
 }
 
-/* Collective: shares each chunk's hash, known to its writer, with all ranks. */
-static ndp_status share_hashes(gather *g) {
-    int64_t n = g->s->n_parts, *halves = ndp_arena_alloc(&g->arena, (2 * (size_t)n + 1) * sizeof *halves);
-    NDP_TRY(
-        ndp_agree(g->world, halves ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld hashes", (long long)n)));
-    for (int64_t i = g->begin[g->rank]; i < g->begin[g->rank + 1]; i++) {
-        ndp_hash128 h = g->s->parts[g->order[i]].chunk->hash;
-        halves[2 * g->order[i]] = (int64_t)h.high;
-        halves[2 * g->order[i] + 1] = (int64_t)h.low;
+ndp_status ndp_shards_share_hashes(ndp_shards *s, ndp_comm *world, const int64_t *own, int64_t n_own) {
+    int64_t n = s->n_parts, *halves = calloc(2 * (size_t)n + 1, sizeof *halves);
+    ndp_status st =
+        ndp_agree(world, halves ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld hashes", (long long)n));
+    for (int64_t i = 0; i < n_own && st == NDP_OK; i++) {
+        ndp_hash128 h = s->parts[own[i]].chunk->hash;
+        halves[2 * own[i]] = (int64_t)h.high;
+        halves[2 * own[i] + 1] = (int64_t)h.low;
     }
-    NDP_TRY(ndp_reduce_now(g->world, halves, 2 * n, NDP_I64, NDP_SUM)); /* only one rank's is not 0 */
-    for (int64_t c = 0; c < n; c++)
-        g->s->parts[c].chunk->hash = (ndp_hash128){.high = (uint64_t)halves[2 * c], .low = (uint64_t)halves[2 * c + 1]};
-    return NDP_OK;
+    if (st == NDP_OK)
+        st = ndp_reduce_now(world, halves, 2 * n, NDP_I64, NDP_SUM); /* only one rank's is not 0 */
+    for (int64_t c = 0; c < n && st == NDP_OK; c++)
+        s->parts[c].chunk->hash = (ndp_hash128){.high = (uint64_t)halves[2 * c], .low = (uint64_t)halves[2 * c + 1]};
+    free(halves);
+    return st;
+}
+
+static void release(gather *g) {
+    ndp_safetensors_writer_destroy(g->writer.open);
+    ndp_arena_release(&g->arena);
+    free(g->why);
+}
+
+static gather gather_of(ndp_shards *s, ndp_comm *world) {
+    return (gather){
+        .s = s, .world = world, .rank = world ? ndp_comm_rank(world) : 0, .size = world ? ndp_comm_size(world) : 1};
+}
+
+static const int64_t *own_parts(const gather *g, int64_t *n) {
+    *n = g->begin[g->rank + 1] - g->begin[g->rank];
+    return g->order + g->begin[g->rank];
 }
 
 ndp_status ndp_shards_gather(ndp_shards *s, ndp_comm *world, const char *folder, const ndp_file_piece *pieces,
                              int n_pieces) {
-    gather g = {.s = s, .world = world, .folder = folder, .size = 1};
-    if (world) {
-        g.rank = ndp_comm_rank(world);
-        g.size = ndp_comm_size(world);
-    }
+    gather g = gather_of(s, world);
+    g.writer = (ndp_chunk_writer){.s = s, .folder = folder};
+    int64_t n;
     ndp_status st = prepare(&g, pieces, n_pieces);
     if (st == NDP_OK)
         st = ndp_agree(world, write_all(&g));
+    if (st == NDP_OK) {
+        const int64_t *own = own_parts(&g, &n);
+        st = ndp_shards_share_hashes(s, world, own, n);
+    }
+    release(&g);
+    return st;
+}
+
+/* ---- a copy ---- */
+
+/* What this rank has to keep, and whether there is space for it. */
+static ndp_status take_copy(gather *g) {
+    int64_t bytes = 0;
+    const int64_t *own = own_parts(g, &g->copy->n);
+    g->copy->parts = ndp_arena_alloc(&g->s->arena, ((size_t)g->copy->n + 1) * sizeof *own);
+    NDP_CHECK_MEMORY(g->copy->parts, "to copy %lld chunks", (long long)g->copy->n);
+    memcpy(g->copy->parts, own, (size_t)g->copy->n * sizeof *own);
+    for (int64_t i = 0; i < g->copy->n; i++)
+        bytes += g->s->parts[own[i]].chunk->bytes;
+    if (g->copy->data && bytes > g->copy->bytes)
+        return NDP_FAIL(NDP_EBUG, "a copy of %lld bytes has space for %lld", (long long)bytes,
+                        (long long)g->copy->bytes);
+    g->copy->bytes = bytes;
+    return NDP_OK;
+}
+
+ndp_status ndp_shards_copy(ndp_shards *s, ndp_comm *world, const ndp_file_piece *pieces, int n_pieces,
+                           ndp_shard_copy *copy) {
+    gather g = gather_of(s, world);
+    g.copy = copy;
+    ndp_status st = prepare(&g, pieces, n_pieces);
     if (st == NDP_OK)
-        st = share_hashes(&g);
-    ndp_safetensors_writer_destroy(g.writer);
-    ndp_arena_release(&g.arena);
-    free(g.why);
+        st = ndp_agree(world, take_copy(&g));
+    if (st == NDP_OK && copy->data)
+        st = ndp_agree(world, write_all(&g));
+    release(&g);
+    return st;
+}
+
+ndp_status ndp_shards_write_copy(ndp_shards *s, const char *folder, const ndp_shard_copy *copy) {
+    ndp_chunk_writer w = {.s = s, .folder = folder};
+    const char *at = copy->data;
+    ndp_status st = NDP_OK;
+    for (int64_t i = 0; i < copy->n && st == NDP_OK; i++) {
+        const ndp_shard_part *part = &s->parts[copy->parts[i]];
+        double start = ndp_thread_now();
+        part->chunk->hash = ndp_hash_of(at, (size_t)part->chunk->bytes);
+        s->hashing += ndp_thread_now() - start;
+        st = ndp_chunk_write(&w, part, at);
+        at += part->chunk->bytes;
+    }
+    if (st == NDP_OK)
+        return ndp_chunk_writer_close(&w);
+    ndp_safetensors_writer_destroy(w.open);
     return st;
 }

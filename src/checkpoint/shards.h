@@ -65,6 +65,29 @@ NDP_API ndp_status ndp_shards_write(ndp_shards *s, ndp_comm *world, const char *
 NDP_API ndp_status ndp_shards_gather(ndp_shards *s, ndp_comm *world, const char *folder, const ndp_file_piece *pieces,
                                      int n_pieces);
 
+/* The chunks that this rank writes, for a background save. */
+typedef struct ndp_shard_copy {
+    char *data;     /* one after the other; NULL: none is taken, only `bytes` is set */
+    int64_t bytes;  /* space at `data`; then what is in it */
+    int64_t *parts; /* [n], in the order of the files; of the plan's arena */
+    int64_t n;
+} ndp_shard_copy;
+
+/* The parts of ndp_shards_write, where what is saved is copied first. Collective: checks the pieces and creates the
+ * files, which are not durable yet; copies them. */
+NDP_API ndp_status ndp_shards_create(ndp_shards *s, ndp_comm *world, const char *folder, const ndp_file_piece *pieces,
+                                     int n_pieces);
+NDP_API ndp_status ndp_shards_copy(ndp_shards *s, ndp_comm *world, const ndp_file_piece *pieces, int n_pieces,
+                                   ndp_shard_copy *copy);
+/* Not collective: hashes the copy and writes it, durably; rank 0: makes the files as they were created durable. */
+ndp_status ndp_shards_write_copy(ndp_shards *s, const char *folder, const ndp_shard_copy *copy);
+ndp_status ndp_shards_sync(const ndp_shards *s, const char *folder);
+/* Collective: shares the hash of each chunk with elements, which its writer knows: `own` are the n parts of this rank.
+ */
+ndp_status ndp_shards_share_hashes(ndp_shards *s, ndp_comm *world, const int64_t *own, int64_t n);
+/* Rank 0: writes the index files. */
+ndp_status ndp_shards_write_indices(ndp_shards *s, const char *folder);
+
 /* System calls around writing. They pass the fault points; errors name path and cause. */
 NDP_API ndp_status ndp_durable_rename(const char *from, const char *to);
 /* Renames, unless `to` exists (*taken). File systems that cannot do this atomically check first. */

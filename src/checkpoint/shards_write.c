@@ -38,24 +38,35 @@ release:
 }
 
 /* Creates one file with its header, which is the first chunk. */
-static ndp_status create_file(ndp_shard_file *f, const char *path) {
+static ndp_status create_file(ndp_shard_file *f, const char *path, bool durable) {
     ndp_safetensors_writer *w = NULL;
     size_t bytes;
-    ndp_status st;
     NDP_TRY(ndp_safetensors_create(path, f->specs, f->n, &w));
-    NDP_TRY_GOTO(ndp_safetensors_sync(w), destroy);
+    ndp_status st = durable ? ndp_safetensors_sync(w) : NDP_OK;
     const char *header = ndp_safetensors_header(w, &bytes);
     f->chunks[0].hash = ndp_hash_of(header, bytes);
-destroy:
     ndp_safetensors_writer_destroy(w);
     return st;
 }
 
-static ndp_status create_files(ndp_shards *s, const char *folder) {
+static ndp_status create_files(ndp_shards *s, const char *folder, bool durable) {
     for (int f = 0; f < s->n_files; f++) {
         char path[NDP_PATH];
         NDP_TRY(ndp_path_join(path, folder, s->files[f].name));
-        NDP_TRY(create_file(&s->files[f], path));
+        NDP_TRY(create_file(&s->files[f], path, durable));
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_shards_sync(const ndp_shards *s, const char *folder) {
+    for (int f = 0; f < s->n_files; f++) {
+        char path[NDP_PATH];
+        ndp_safetensors_writer *w = NULL;
+        NDP_TRY(ndp_path_join(path, folder, s->files[f].name));
+        NDP_TRY(ndp_safetensors_join(path, s->files[f].specs, s->files[f].n, &w));
+        ndp_status st = ndp_safetensors_sync(w);
+        ndp_safetensors_writer_destroy(w);
+        NDP_TRY(st);
     }
     return NDP_OK;
 }
@@ -94,16 +105,26 @@ static ndp_status write_index(ndp_shards *s, const char *folder, int first, int 
     return st;
 }
 
-static ndp_status write_indices(ndp_shards *s, const char *folder) {
+ndp_status ndp_shards_write_indices(ndp_shards *s, const char *folder) {
     for (int f = 0; f < s->n_files;)
         NDP_TRY(write_index(s, folder, f, &f));
     return NDP_OK;
 }
 
+static ndp_status create(ndp_shards *s, ndp_comm *world, const char *folder, const ndp_file_piece *pieces, int n_pieces,
+                         bool durable) {
+    NDP_TRY(check_cover(s, world, pieces, n_pieces));
+    return ndp_agree(world, ndp_is_first(world) ? create_files(s, folder, durable) : NDP_OK);
+}
+
+ndp_status ndp_shards_create(ndp_shards *s, ndp_comm *world, const char *folder, const ndp_file_piece *pieces,
+                             int n_pieces) {
+    return create(s, world, folder, pieces, n_pieces, false);
+}
+
 ndp_status ndp_shards_write(ndp_shards *s, ndp_comm *world, const char *folder, const ndp_file_piece *pieces,
                             int n_pieces) {
-    NDP_TRY(check_cover(s, world, pieces, n_pieces));
-    NDP_TRY(ndp_agree(world, ndp_is_first(world) ? create_files(s, folder) : NDP_OK));
+    NDP_TRY(create(s, world, folder, pieces, n_pieces, true));
     NDP_TRY(ndp_shards_gather(s, world, folder, pieces, n_pieces));
-    return ndp_agree(world, ndp_is_first(world) ? write_indices(s, folder) : NDP_OK);
+    return ndp_agree(world, ndp_is_first(world) ? ndp_shards_write_indices(s, folder) : NDP_OK);
 }

@@ -3,7 +3,7 @@
 #ifndef TESTS_CHECKPOINT_RANKS_H
 #define TESTS_CHECKPOINT_RANKS_H
 
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/background.h"
 #include "checkpoint/files.h"
 
 static const ndp_tensor_spec tensors[] = {
@@ -81,6 +81,22 @@ static inline ndp_status check_step(const char *folder, int64_t step, int rank, 
         st = NDP_FAIL(NDP_EBUG, "step %lld has other numbers", (long long)step);
     ndp_checkpoint_close(c);
     return st;
+}
+
+static inline ndp_status save_step_behind(ndp_comm *world, const char *folder, int64_t step, int keep,
+                                          int64_t shard_bytes) {
+    part p;
+    ndp_save_cost cost;
+    part_init(&p, world ? ndp_comm_rank(world) : 0, world ? ndp_comm_size(world) : 1, TENSORS, step);
+    const ndp_save_request r = {.folder = folder,
+                                .info = {.step = step, .samples = step * 10, .seed = 42},
+                                .specs = tensors,
+                                .n = TENSORS,
+                                .pieces = p.pieces,
+                                .n_pieces = p.n,
+                                .keep = keep,
+                                .max_shard_bytes = shard_bytes};
+    return save_in_background(world, &r, step % 2, &cost);
 }
 
 static inline ndp_status save_step(ndp_comm *world, const char *folder, int64_t step, int keep, int64_t shard_bytes) {

@@ -1,6 +1,6 @@
 /* Tensors cut by columns, by rows, transposed and unevenly over ranks, written in whole chunks: the files are those of
  * one rank, byte for byte, in a few large writes. */
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/background.h"
 #include "checkpoint/files.h"
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ typedef struct job {
     cut cut;
     int64_t *calls; /* of the system, to write: of all ranks */
     pthread_mutex_t *lock;
-    bool export;
+    enum { SAVED, BEHIND, EXPORTED } way; /* behind: in the background */
 } job;
 
 static int64_t rows_of(const ndp_tensor_spec *t) { return t->ndim == 1 ? 1 : t->shape[0]; }
@@ -99,7 +99,11 @@ static int64_t write_calls(void) {
 
 static ndp_status save_held(const job *j, ndp_comm *world, const holding *h) {
     ndp_checkpoint_info info = {.step = 1};
-    if (j->export)
+    const ndp_save_request r = {j->folder, info, tensors, h->pieces, TENSORS, h->n, 0, NDP_SHARD_BYTES};
+    ndp_save_cost cost;
+    if (j->way == BEHIND)
+        return save_in_background(world, &r, true, &cost);
+    if (j->way == EXPORTED)
         return ndp_weights_save(world, NULL, j->folder, tensors, TENSORS, h->pieces, h->n, 4000000);
     return ndp_checkpoint_save(world, j->folder, &info, tensors, TENSORS, h->pieces, h->n, 0, NDP_SHARD_BYTES, NULL);
 }
@@ -123,10 +127,10 @@ static ndp_status body(ndp_transport *t, void *arg) {
 }
 
 /* Saves and returns the write calls. */
-static int64_t run(const char *folder, cut c, int ranks, bool export) {
+static int64_t run(const char *folder, cut c, int ranks, int way) {
     pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     int64_t calls = 0;
-    job j = {folder, c, &calls, &lock, export};
+    job j = {folder, c, &calls, &lock, way};
     CHECK_OK(ndp_local_world(ranks, body, &j));
     return calls;
 }
@@ -166,16 +170,16 @@ static void want_values(const char *folder) {
     ndp_checkpoint_close(c);
 }
 
-/* Files and manifest: the chunks are also those of one rank. */
+/* Files and manifest: the chunks are also those of one rank, and so are those of a background save. */
 static void every_cut_writes_the_same_files(void **state) {
     static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "manifest.json"};
     static const int worlds[] = {2, 3, 5, 8};
     char one[512], other[512], step[2][512];
-    run(in(*state, "one", one), FLAT, 1, false);
+    run(in(*state, "one", one), FLAT, 1, SAVED);
     want_values(one);
-    for (int c = 0; c < CUTS; c++)
+    for (int k = 0; k < 2 * CUTS; k++)
         for (int w = 0; w < NDP_COUNT(worlds); w++) {
-            run(in(*state, "other", other), (cut)c, worlds[w], false);
+            run(in(*state, "other", other), (cut)(k / 2), worlds[w], k % 2 ? BEHIND : SAVED);
             for (int f = 0; f < NDP_COUNT(files); f++)
                 want_equal(in(one, "step-00000001", step[0]), in(other, "step-00000001", step[1]), files[f]);
             ndp_examined e;
@@ -189,8 +193,8 @@ static void exports_too(void **state) {
     static const char *const files[] = {"model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors",
                                         "model.safetensors.index.json"};
     char one[512], other[512];
-    run(in(*state, "one", one), FLAT, 1, true);
-    run(in(*state, "other", other), COLUMNS, 3, true);
+    run(in(*state, "one", one), FLAT, 1, EXPORTED);
+    run(in(*state, "other", other), COLUMNS, 3, EXPORTED);
     for (int f = 0; f < NDP_COUNT(files); f++)
         want_equal(one, other, files[f]);
 }
@@ -204,7 +208,7 @@ static void few_writes(void **state) {
         skip();
     }
     for (int c = 0; c < CUTS; c++) {
-        int64_t calls = run(in(*state, "few", folder), (cut)c, 4, false);
+        int64_t calls = run(in(*state, "few", folder), (cut)c, 4, SAVED);
         print_message("cut %d: %lld writes\n", c, (long long)calls);
         assert_in_range(calls, CHUNKS, CHUNKS + OTHERS);
         CHECK_OK(ndp_folder_remove(folder));
