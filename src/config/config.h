@@ -21,6 +21,7 @@
 typedef enum ndp_init { NDP_INIT_PRETRAINED, NDP_INIT_RANDOM } ndp_init;
 typedef enum ndp_collectives { NDP_COLLECTIVES_AUTO, NDP_COLLECTIVES_DEVICE, NDP_COLLECTIVES_STAGED } ndp_collectives;
 typedef enum ndp_check_links { NDP_CHECK_LINKS_WARN, NDP_CHECK_LINKS_FAIL, NDP_CHECK_LINKS_OFF } ndp_check_links;
+typedef enum ndp_async { NDP_ASYNC_AUTO, NDP_ASYNC_TRUE, NDP_ASYNC_FALSE } ndp_async;
 typedef enum ndp_matmul { NDP_MATMUL_FP32, NDP_MATMUL_TF32 } ndp_matmul;
 typedef enum ndp_train_on { NDP_TRAIN_ON_ASSISTANT, NDP_TRAIN_ON_ALL } ndp_train_on;
 typedef enum ndp_bad_records { NDP_BAD_RECORDS_ERROR, NDP_BAD_RECORDS_SKIP } ndp_bad_records;
@@ -33,7 +34,7 @@ typedef enum ndp_adapter_type { NDP_ADAPTER_NONE, NDP_ADAPTER_LORA, NDP_ADAPTER_
 /* What shows the numbers of a run besides metrics.jsonl (train/tracker.h). */
 #define NDP_TRACKERS(X) X(tensorboard)
 
-enum { NDP_MOST_OPTIONS = 128 };
+enum { NDP_MOST_OPTIONS = 160 };
 
 /* precision.compute fp8: matrix products in fp8, all else as with bf16. Only planned. */
 #define NDP_COMPUTE_FP8 ((ndp_dtype)NDP_DTYPES)
@@ -119,8 +120,8 @@ struct ndp_config {
         double z_loss;
         double bias_rate;
         double capacity_factor; /* 0: full */
-        char *routes; /* NULL: routers choose */
-    } moe;            /* of models with mixtures of experts */
+        char *routes;           /* NULL: routers choose */
+    } moe;                      /* of models with mixtures of experts */
     struct {
         ndp_optimizer_name name;
         double lr, betas[2], eps, weight_decay, momentum, max_grad_norm; /* max_grad_norm 0: no clipping */
@@ -168,6 +169,7 @@ struct ndp_config {
         int every;      /* steps; 0: only at the end */
         double minutes; /* since the last one; 0: off */
         int keep;
+        ndp_async async; /* saves are written while steps go on */
     } checkpoint;
     /* By row of the option table: a file or --set names the key, so it keeps its value when others change. */
     bool given[NDP_MOST_OPTIONS];

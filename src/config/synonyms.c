@@ -106,6 +106,7 @@ const ndp_synonym ndp_synonyms[] = {
     {"save_steps save_interval save_every checkpoint_every checkpoint_interval", "checkpoint.every", NULL},
     {"saves_per_epoch", "checkpoint.every", "set checkpoint.every, in steps"},
     {"save_total_limit keep_latest_k", "checkpoint.keep", NULL},
+    {"async_mode async_save async_checkpoint", "checkpoint.async", NULL},
     {"out_dir run_name dump_folder", "train.output_dir", NULL},
     {"num_processes nproc_per_node world_size num_gpus", "train.ranks", NULL},
     {"num_machines nnodes", NULL, "hosts are named in a file: `ndparallel train JOB.YAML --hostfile FILE`"},

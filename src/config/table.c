@@ -33,6 +33,8 @@ static const char *const recompute_words[] = {
     [NDP_RECOMPUTE_NONE] = "none", [NDP_RECOMPUTE_BLOCK] = "block", [NDP_RECOMPUTE_SELECTIVE] = "selective", NULL};
 static const char *const matmul_words[] = {"fp32", "tf32", NULL};
 static const char *const check_words[] = {"warn", "fail", "off", NULL};
+static const char *const async_words[] = {
+    [NDP_ASYNC_AUTO] = "auto", [NDP_ASYNC_TRUE] = "true", [NDP_ASYNC_FALSE] = "false", NULL};
 static const char *const collectives_words[] = {"auto", "device", "staged", NULL};
 #define FORMAT_WORD(NAME, word, ...) #word,
 static const char *const format_words[] = {NDP_RECORDS(FORMAT_WORD) NULL};
@@ -71,6 +73,8 @@ static const ndp_foreign_value transport_foreign[] = {{"nccl gloo ucc", "auto", 
 static const ndp_foreign_value tracker_foreign[] = {
     {"wandb weights_and_biases all", "tensorboard", "`wandb sync --sync-tensorboard` of wandb up to 0.29 reads it"},
     {0}};
+static const ndp_foreign_value async_foreign[] = {
+    {"yes on async* dcp*", "true", NULL}, {"no off none disabled", "false", NULL}, {0}};
 static const ndp_foreign_value recompute_foreign[] = {
     {"true full", "block", NULL}, {"false no off", "none", NULL}, {0}};
 
@@ -242,6 +246,7 @@ const ndp_option ndp_options[] = {
     {FREE(checkpoint, every, TRAIN), INT(0, 0, 1 << 30), HELP "steps between checkpoints; 0: only at the end"},
     {FREE(checkpoint, minutes, TRAIN), NUMBER(30, "[0, 1e6]"), HELP "a checkpoint also so many minutes after the last one; 0: off"},
     {FREE(checkpoint, keep, TRAIN), INT(3, 1, 1 << 20), HELP "how many of the latest checkpoints to keep"},
+    {FREE(checkpoint, async, TRAIN | NDP_READER_PLAN), WORD(auto, async_words), .foreign = async_foreign, WHEN "checkpoint.every or checkpoint.minutes is above 0", HELP "copy what is saved and write it while the steps go on; auto: if there is memory for the copy; false: the steps wait until it is written"},
     /* clang-format on */
 };
 const int ndp_option_count = NDP_COUNT(ndp_options);

@@ -7,7 +7,7 @@
 
 #include "options/option.h"
 
-enum { NDP_MOST_ROWS = 128 }; /* of a table */
+enum { NDP_MOST_ROWS = 160 }; /* of a table */
 
 /* A key of a mapping, whose value may be an alias. */
 typedef struct ndp_option_key {

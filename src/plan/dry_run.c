@@ -3,6 +3,7 @@
 #include "plan/plan_parts.h"
 
 #include "model/text_cache.h"
+#include "weights/weights.h"
 
 #include <stdlib.h>
 
@@ -60,7 +61,7 @@ ndp_engine_memory ndp_engine_memory_of(const ndp_engine *e) {
     const ndp_program *p = ndp_engine_program(e);
     ndp_program_budget(p, &budget);
     int64_t device = (int64_t)budget.total, pinned = (int64_t)budget.staging;
-    return (ndp_engine_memory){device, pinned, pinned + (p->opts.step.exec->device->host_memory ? device : 0)};
+    return (ndp_engine_memory){device, pinned, pinned + (p->opts.step.exec->device->host_memory ? device : 0), 0};
 }
 
 static bool samples(const ndp_job *j) { return j->config->train.sample_every > 0 || j->config->train.own_batches; }
@@ -143,7 +144,7 @@ ndp_status ndp_plan_texts(const ndp_dry_run *d, ndp_engine_memory *out) {
 }
 
 static ndp_engine_memory sum_of(ndp_engine_memory a, ndp_engine_memory b) {
-    return (ndp_engine_memory){a.device + b.device, a.pinned + b.pinned, a.host + b.host};
+    return (ndp_engine_memory){a.device + b.device, a.pinned + b.pinned, a.host + b.host, a.copy + b.copy};
 }
 
 /* Of one rank for training and for scoring held-out rows. */
@@ -156,6 +157,7 @@ static ndp_status plan_training(const ndp_dry_run *d, int rank, ndp_engine_memor
     if (st == NDP_OK) {
         st = ndp_plan_score(d, rank, engine, &score);
         *out = sum_of(ndp_engine_memory_of(engine), score);
+        out->copy = ndp_job_copies(d->job) ? ndp_checkpoint_own_bytes(engine) : 0;
         ndp_engine_destroy(engine);
     }
     ndp_model_release(&m);
@@ -178,60 +180,74 @@ static ndp_status texts_need(const ndp_dry_run *d, bool forward_only, ndp_engine
     return forward_only ? NDP_OK : ndp_plan_texts(d, out);
 }
 
-/* The first rank of each data rank continues its texts. */
-static ndp_status leads(const ndp_job *j, int rank, bool *out) {
+/* The first rank of each data rank continues its texts; ranks of the first replica save. */
+static ndp_status find_duties(const ndp_job *j, int rank, bool *leads, bool *saves) {
     ndp_mesh mesh;
     NDP_TRY(ndp_mesh_init(&j->layout, rank, NDP_NO_MODEL, &mesh));
-    *out = ndp_mesh_leads(&mesh);
+    *leads = ndp_mesh_leads(&mesh);
+    *saves = mesh.coord[NDP_DP_REPLICATE] == 0;
     return NDP_OK;
+}
+
+bool ndp_job_copies(const ndp_job *j) {
+    const ndp_config *c = j->config;
+    return c->checkpoint.async != NDP_ASYNC_FALSE && (c->checkpoint.every > 0 || c->checkpoint.minutes > 0) &&
+           !c->train.own_batches;
+}
+
+int64_t ndp_mean_memory_least(const ndp_job *j, const ndp_mean_memory *m) {
+    return m->programs + (j->config->checkpoint.async == NDP_ASYNC_TRUE ? m->copy : 0);
 }
 
 ndp_status ndp_job_rank_needs(const ndp_job *j, int rank, const ndp_program_place *at, ndp_engine_memory *out) {
     ndp_dry_run d;
     ndp_engine_memory texts;
-    bool first;
+    bool first, saves;
     NDP_TRY(ndp_dry_run_at(&d, j, at));
-    NDP_TRY(leads(j, rank, &first));
+    NDP_TRY(find_duties(j, rank, &first, &saves));
     NDP_TRY(rank_needs(&d, rank, at->forward_only, out));
     NDP_TRY(texts_need(&d, at->forward_only || !first, &texts));
     *out = sum_of(*out, texts);
+    out->copy = saves ? out->copy : 0;
     return NDP_OK;
 }
 
 ndp_status ndp_job_ranks_memory(const ndp_job *j, const int *ranks, int n, const ndp_program_place *at,
-                                int64_t *bytes) {
+                                ndp_mean_memory *out) {
     int stage = j->world / j->layout.size[NDP_PP];
     ndp_engine_memory one = {0}, texts;
     ndp_dry_run d;
-    int64_t sum = 0;
+    int64_t sum = 0, copies = 0;
     NDP_TRY(ndp_dry_run_at(&d, j, at));
     NDP_TRY(texts_need(&d, at->forward_only, &texts));
     for (int i = 0; i < n; i++) { /* all ranks of a place on pp need the same */
-        bool first;
+        bool first, saves;
         if (i == 0 || ranks[i] / stage != ranks[i - 1] / stage)
             NDP_TRY(rank_needs(&d, ranks[i], at->forward_only, &one));
-        NDP_TRY(leads(j, ranks[i], &first));
+        NDP_TRY(find_duties(j, ranks[i], &first, &saves));
         sum += one.host + (first ? texts.host : 0);
+        copies += saves ? one.copy : 0;
     }
-    *bytes = (sum + n - 1) / n;
+    *out = (ndp_mean_memory){(sum + n - 1) / n, (copies + n - 1) / n};
     return NDP_OK;
 }
 
 /* Of the ranks first .. end - 1. */
-static ndp_status memory_between(const ndp_job *j, int first, int end, const ndp_program_place *at, int64_t *bytes) {
+static ndp_status memory_between(const ndp_job *j, int first, int end, const ndp_program_place *at,
+                                 ndp_mean_memory *out) {
     int n = end - first, *ranks = malloc((size_t)n * sizeof *ranks);
     NDP_CHECK_MEMORY(ranks, "for a list of %d ranks", n);
     for (int i = 0; i < n; i++)
         ranks[i] = first + i;
-    ndp_status st = ndp_job_ranks_memory(j, ranks, n, at, bytes);
+    ndp_status st = ndp_job_ranks_memory(j, ranks, n, at, out);
     free(ranks);
     return st;
 }
 
-ndp_status ndp_job_node_memory(const ndp_job *j, int rank, int node_ranks, int64_t *bytes) {
+ndp_status ndp_job_node_memory(const ndp_job *j, int rank, int node_ranks, ndp_mean_memory *out) {
     int first = rank / node_ranks * node_ranks, end = first + node_ranks < j->world ? first + node_ranks : j->world;
     const ndp_program_place at = {.node_ranks = node_ranks, .threads = ndp_job_threads(j, node_ranks)};
-    return memory_between(j, first, end, &at, bytes);
+    return memory_between(j, first, end, &at, out);
 }
 
 ndp_status ndp_job_memory(const ndp_job *j, int split_place, int64_t *bytes) {

@@ -11,6 +11,7 @@ typedef struct ndp_engine_memory {
     int64_t device; /* what its device works on */
     int64_t pinned; /* of the host, for communication (step/staging.h) */
     int64_t host;   /* the part of both that is memory of the host */
+    int64_t copy;   /* of the host besides, for background saves (ndp_job_copies); 0: none */
 } ndp_engine_memory;
 ndp_engine_memory ndp_engine_memory_of(const ndp_engine *e);
 
@@ -22,14 +23,25 @@ typedef struct ndp_program_place {
     bool forward_only; /* a run with held-out rows only; else with training, and held-out rows if the job has some */
 } ndp_program_place;
 
+/* Whether saves of a run may be written while its steps go on (checkpoint.async), which takes a copy of what ranks
+ * save.
+ */
+bool ndp_job_copies(const ndp_job *j);
+
 /* What one rank needs. Allocates no arenas and opens no files. */
 NDP_API ndp_status ndp_job_rank_needs(const ndp_job *j, int rank, const ndp_program_place *at, ndp_engine_memory *out);
-/* The host's memory of `n` ranks, in ascending order: bytes of one, the mean rounded up, since stages of a pipeline
- * differ. */
+/* The host's memory of one rank: the mean of several, rounded up. Stages of a pipeline differ, and only ranks of the
+ * first replica save. */
+typedef struct ndp_mean_memory {
+    int64_t programs, copy;
+} ndp_mean_memory;
+/* The part that a run cannot do without. */
+int64_t ndp_mean_memory_least(const ndp_job *j, const ndp_mean_memory *m);
+/* Of `n` ranks, in ascending order. */
 NDP_API ndp_status ndp_job_ranks_memory(const ndp_job *j, const int *ranks, int n, const ndp_program_place *at,
-                                        int64_t *bytes);
+                                        ndp_mean_memory *out);
 /* The same for training, where each node has `node_ranks` ranks in order, of those on the node of `rank`. */
-NDP_API ndp_status ndp_job_node_memory(const ndp_job *j, int rank, int node_ranks, int64_t *bytes);
+NDP_API ndp_status ndp_job_node_memory(const ndp_job *j, int rank, int node_ranks, ndp_mean_memory *out);
 /* The same for all ranks together, on one node, in all. */
 NDP_API ndp_status ndp_job_memory(const ndp_job *j, int split_place, int64_t *bytes);
 

@@ -170,8 +170,9 @@ static ndp_status compare_host(const ndp_job *j, int per_node, ndp_rows_trial *o
     int stage = j->world / j->layout.size[NDP_PP], step = stage > per_node ? stage : per_node;
     int64_t most = 0;
     for (int r = 0; r < j->world; r += step) {
-        int64_t bytes;
-        NDP_TRY(ndp_job_node_memory(j, r, per_node, &bytes));
+        ndp_mean_memory mean;
+        NDP_TRY(ndp_job_node_memory(j, r, per_node, &mean));
+        int64_t bytes = ndp_mean_memory_least(j, &mean);
         most = bytes > most ? bytes : most;
     }
     ndp_str unused = {0};

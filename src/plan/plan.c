@@ -66,6 +66,34 @@ static ndp_status compare_memory(const ndp_job *j, int64_t rank_bytes, int per_n
     return NDP_OK;
 }
 
+/* How saves are written: from a copy while the steps go on, if it has memory too. Elsewhere than here that is not
+ * known.
+ */
+static ndp_status copies_text(const ndp_job *j, const ndp_mean_memory *mean, int per_node, bool here,
+                              ndp_plan_report *report) {
+    char bytes[16];
+    ndp_memory_need need;
+    ndp_str why = {0};
+    bool copies = ndp_job_copies(j), threads = strcmp(j->config->train.transport, "local") == 0;
+    NDP_TRY(ndp_job_memory_need(j, per_node, mean->programs + mean->copy, threads, false, &need));
+    bool asks = copies && here && j->config->checkpoint.async == NDP_ASYNC_AUTO;
+    bool lacks = asks && ndp_memory_lacks(&need, &why);
+    int64_t copy = per_node * mean->copy;
+    ndp_human_bytes((double)copy, bytes);
+    if (lacks)
+        ndp_str_addf(&report->text,
+                     "saves: the steps wait until they are written (checkpoint.async auto): with a copy of %s on a "
+                     "node, %s\n",
+                     bytes, why.data ? why.data : "");
+    else if (copies)
+        ndp_str_addf(&report->text, "saves: written while the steps go on, from a copy of %s on a node%s\n", bytes,
+                     asks || j->config->checkpoint.async == NDP_ASYNC_TRUE ? "" : ", where its host has it");
+    ndp_json_put_bool(&report->json, "background_saves", copies && !lacks);
+    ndp_json_put_int(&report->json, "copy_bytes", copy);
+    ndp_str_release(&why);
+    return NDP_OK;
+}
+
 /* Compares a rank's need with a GPU's memory; nothing on a device that works on the host's. `as_run`: a lack is an
  * error. */
 static ndp_status compare_gpu(const ndp_dry_run *d, int64_t rank_bytes, bool as_run, ndp_plan_report *report) {
@@ -197,10 +225,22 @@ static void add_bytes(ndp_str *out, const char *what, size_t bytes, const char *
     ndp_str_addf(out, "  %-16s %10s  %zu bytes%s\n", what, ndp_human_bytes((double)bytes, a), bytes, more);
 }
 
-static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const ndp_engine_memory *score,
+/* Of the ranks of a node; where they are alike, of one. */
+static ndp_status mean_memory(const ndp_dry_run *d, const ndp_engine *engine, const ndp_engine_memory *score,
+                              ndp_mean_memory *out) {
+    const ndp_job *j = d->job;
+    if (j->pipeline.ranks || j->config->train.own_generate || j->layout.size[NDP_DP_REPLICATE] > 1)
+        return ndp_job_node_memory(j, ndp_engine_program(engine)->opts.step.mesh.rank, d->per_node, out);
+    *out = (ndp_mean_memory){ndp_engine_memory_of(engine).host + score->host,
+                             ndp_job_copies(j) ? ndp_checkpoint_own_bytes(engine) : 0};
+    return NDP_OK;
+}
+
+static ndp_status budget_text(const ndp_dry_run *d, const ndp_engine *engine, const ndp_engine_memory *score,
                               const ndp_engine_memory *texts, const char *data, const ndp_cluster_plan *links,
                               bool as_run, ndp_plan_report *report) {
     ndp_str *out = &report->text;
+    const ndp_program *p = ndp_engine_program(engine);
     bool own = d->job->config->train.own_batches;
     ndp_budget budget;
     ndp_program_budget(p, &budget);
@@ -233,10 +273,11 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const 
         add_bytes(out, "pinned", (size_t)pinned,
                   d->job->model.row_loss ? " of the host, for rows of logits, and what ranks communicate through it"
                                          : " of the host, through which ranks communicate");
-    int64_t mean = (d->device.host_memory ? (int64_t)budget.total : 0) + (int64_t)budget.staging + score->host;
-    if (d->job->pipeline.ranks || d->job->config->train.own_generate)
-        NDP_TRY(ndp_job_node_memory(d->job, p->opts.step.mesh.rank, d->per_node, &mean));
-    NDP_TRY(compare_memory(d->job, mean, d->per_node, !links || d->device.host_memory, report));
+    ndp_mean_memory mean;
+    bool here = !links || d->device.host_memory;
+    NDP_TRY(mean_memory(d, engine, score, &mean));
+    NDP_TRY(compare_memory(d->job, ndp_mean_memory_least(d->job, &mean), d->per_node, here, report));
+    NDP_TRY(copies_text(d->job, &mean, d->per_node, here, report));
     int64_t bytes = (int64_t)budget.total + score->device + texts->device;
     return links ? NDP_OK : compare_gpu(d, bytes, as_run, report); /* result.c compares with the cluster's */
 }
@@ -249,7 +290,7 @@ static ndp_status rank_text(const ndp_dry_run *d, int rank, const ndp_engine *en
     NDP_TRY(ndp_plan_score(d, rank, engine, &score));
     if (ndp_mesh_leads(&p->opts.step.mesh))
         NDP_TRY(ndp_plan_texts(d, &texts));
-    NDP_TRY(budget_text(d, p, &score, &texts, data, links, as_run, out));
+    NDP_TRY(budget_text(d, engine, &score, &texts, data, links, as_run, out));
     NDP_TRY(save_text(d, engine, out));
     ndp_str_addf(&out->text, "\nsent by rank %d in a step\n", rank);
     NDP_TRY(ndp_traffic_write(p, links, "sent", &out->text, &out->json));

@@ -7,7 +7,6 @@
 #include "checkpoint/agree.h"
 #include "launch/launch.h"
 #include "ops/devices.h"
-#include "plan/job_memory.h"
 #include <omp.h>
 #include <stdlib.h>
 
@@ -19,19 +18,20 @@ static ndp_program_place place_of(const ndp_rank *r, int split_place) {
 }
 
 /* The mean of the ranks on this host, whose numbers are those of any places. */
-static ndp_status plan_host_memory(const ndp_rank *r, const ndp_job *j, const ndp_program_place *at, int64_t *bytes) {
+static ndp_status plan_host_memory(const ndp_rank *r, const ndp_job *j, const ndp_program_place *at,
+                                   ndp_mean_memory *out) {
     const ndp_transport *t = r->transport;
     int n = 0, *ranks = malloc((size_t)ndp_transport_host_ranks(t) * sizeof *ranks);
     NDP_CHECK_MEMORY(ranks, "for a list of %d ranks", ndp_transport_host_ranks(t));
     for (int other = 0; other < ndp_transport_world(t); other++)
         if (ndp_transport_host_of(t, other) == ndp_transport_host_of(t, ndp_transport_rank(t)))
             ranks[n++] = other;
-    ndp_status st = ndp_job_ranks_memory(j, ranks, n, at, bytes);
+    ndp_status st = ndp_job_ranks_memory(j, ranks, n, at, out);
     free(ranks);
     return st;
 }
 
-ndp_status ndp_rank_plan_memory(const ndp_rank *r, const ndp_job *j, int64_t *host, int64_t *gpu) {
+ndp_status ndp_rank_plan_memory(const ndp_rank *r, const ndp_job *j, ndp_mean_memory *host, int64_t *gpu) {
     const ndp_program_place at = place_of(r, r->exec.split_place);
     ndp_engine_memory own;
     if (!r->exec.device->host_memory) {
@@ -107,7 +107,9 @@ static ndp_status open_all(ndp_rank *r, const ndp_rank_opts *o) {
     NDP_TRY(ndp_agree(r->world, plan_memory(r)));
     NDP_TRY(open_rows(r, o, &fits));
     NDP_TRY(prove_programs(r, ndp_transport_node_ranks(r->transport)));
-    return fits ? NDP_OK : ndp_rank_check_memory(r); /* again: the tables of rows are allocated now */
+    if (!fits)
+        NDP_TRY(ndp_rank_check_memory(r)); /* again: the tables of rows are allocated now */
+    return ndp_rank_choose_saves(r);
 }
 
 /* Threads that each have a GPU cannot access each other's memory. */

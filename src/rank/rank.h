@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "batch/feed.h"
 #include "job/job_data.h"
+#include "plan/job_memory.h"
 #include "weights/run_model.h"
 #include "weights/weights.h"
 
@@ -24,7 +25,8 @@ typedef struct ndp_rank {
     /* Rank 0: of the weights that steps read and no checkpoint holds (unsaved.c); zeros: there are none, or they are
      * random. Of model.path, and of the adapter that the run began with, where that is a part of the reference. */
     ndp_hash128 base, began_with;
-    int64_t planned;           /* bytes of this rank's programs */
+    ndp_mean_memory planned;   /* of this host's ranks */
+    bool background;           /* there is memory for the copies of saves that are written while steps go on */
     int64_t planned_gpu;       /* of them, those on its GPU; 0: it works on the host's memory */
     bool apart;                /* this rank failed inside a step: the ranks can do nothing together any more */
     ndp_run_model *weights_of; /* of an evaluation: a checkpoint; NULL: the weights of model.path */
@@ -64,11 +66,14 @@ NDP_API ndp_status ndp_rank_prove_again(const ndp_rank *r, const ndp_engine *e);
 NDP_API ndp_status ndp_rank_check_memory(const ndp_rank *r);
 /* rank.c: bytes of this host's ranks, and of this rank's GPU (0: it works on the host's memory), from programs that are
  * built for that and thrown away. */
-ndp_status ndp_rank_plan_memory(const ndp_rank *r, const ndp_job *j, int64_t *host, int64_t *gpu);
+ndp_status ndp_rank_plan_memory(const ndp_rank *r, const ndp_job *j, ndp_mean_memory *host, int64_t *gpu);
 /* rank_memory.c: where the job's micro-batch is auto, takes the largest with which no rank has less memory than it
  * needs, by the comparison of ndp_rank_check_memory; *fits: there is one, or the micro-batch is a number. Collective.
  */
 ndp_status ndp_rank_choose_rows(ndp_rank *r, bool *fits);
+
+/* rank_memory.c: sets r->background, where the job may have it and this is a whole run. Collective. */
+ndp_status ndp_rank_choose_saves(ndp_rank *r);
 
 /* unsaved.c: sets r->base and r->began_with. Reads all of these weights; called on rank 0. NDP_EIO, and the errors of
  * an adapter's folder. */

@@ -65,35 +65,71 @@ static void warn_of_time(ndp_training_loop *l, double seconds) {
 
 static void say_saved(ndp_training_loop *l) {
     const ndp_save_cost *cost = &l->trainer->saved;
-    char size[16];
-    ndp_say(l->say, l->opts->user, "checkpoint: %s/checkpoints/step-%08lld  %s in %.2f s, %.1f%% of it hashing",
+    char size[16], beside[80] = "";
+    if (cost->processor > 0)
+        snprintf(beside, sizeof beside, "; steps waited %.2f s, threads used %.2f s of a core", l->waited,
+                 cost->processor);
+    ndp_say(l->say, l->opts->user, "checkpoint: %s/checkpoints/step-%08lld  %s in %.2f s, %.1f%% of it hashing%s",
             l->config->train.output_dir, (long long)l->saved, ndp_human_bytes((double)cost->bytes, size), cost->seconds,
-            cost->seconds > 0 ? 100 * cost->hashing / cost->seconds : 0);
+            cost->seconds > 0 ? 100 * cost->hashing / cost->seconds : 0, beside);
     warn_of_time(l, cost->seconds);
 }
 
-/* Saves the newest step. A full or broken disk ends the run only at its last save: until then the next one tries again,
- * and older checkpoints stay. */
-static ndp_status commit(ndp_training_loop *l) {
+static bool is_ending(const ndp_training_loop *l) {
+    const ndp_trainer *t = l->trainer;
+    return l->stop || l->enough || l->failed != NDP_OK || ndp_trainer_updates(t) == t->rank.data.steps;
+}
+
+/* The end of the save of a step. A full or broken disk ends the run only at its last save: until then the next one
+ * tries again, and older checkpoints stay. */
+static ndp_status settle(ndp_training_loop *l, ndp_status st, int64_t step) {
     char disk[160];
     ndp_trainer *t = l->trainer;
-    double begin = ndp_now();
-    ndp_status st = ndp_trainer_save(t, NULL);
-    l->save_seconds += ndp_now() - begin;
-    l->tried = ndp_trainer_updates(t);
-    l->due = false;
-    l->next_save = ndp_now() + 60 * l->config->checkpoint.minutes;
     if (t->saved.committed)
-        l->saved = l->tried;
+        l->saved = step;
     if (st == NDP_OK)
         say_saved(l);
-    bool last = l->stop || l->enough || l->failed != NDP_OK || l->tried == t->rank.data.steps;
-    if (st != NDP_EIO || last)
+    if (st != NDP_EIO || (is_ending(l) && step == ndp_trainer_updates(t)))
         return ndp_loop_keep(l, st);
     if (l->first)
         ndp_warn(&t->rank.log, "%s; %s. The run goes on, and the next save tries again", ndp_error_message(),
                  t->saved.committed ? "this step is saved" : on_disk(l, disk));
     return NDP_OK;
+}
+
+static ndp_status go_on(ndp_training_loop *l) {
+    double begin = ndp_now();
+    bool ended;
+    ndp_status st = ndp_trainer_go_on_saving(l->trainer, &ended);
+    double seconds = ndp_now() - begin;
+    l->save_seconds += seconds;
+    l->waited += seconds;
+    return ended ? settle(l, st, l->trainer->background.step) : NDP_OK;
+}
+
+ndp_status ndp_loop_go_on_saving(ndp_training_loop *l) {
+    return l->trainer->background.save && !l->writing ? go_on(l) : NDP_OK;
+}
+
+ndp_status ndp_loop_end_save(ndp_training_loop *l) {
+    while (l->trainer->background.save)
+        NDP_TRY(go_on(l));
+    return NDP_OK;
+}
+
+/* Saves the newest step: in the background, unless the run would only wait for it. */
+static ndp_status commit(ndp_training_loop *l) {
+    ndp_trainer *t = l->trainer;
+    NDP_TRY(ndp_loop_end_save(l));
+    bool background = t->rank.background && !is_ending(l);
+    double begin = ndp_now();
+    ndp_status st = background ? ndp_trainer_begin_save(t) : ndp_trainer_save(t, NULL);
+    l->waited = ndp_now() - begin;
+    l->save_seconds += l->waited;
+    l->tried = ndp_trainer_updates(t);
+    l->due = false;
+    l->next_save = ndp_now() + 60 * l->config->checkpoint.minutes;
+    return background && st == NDP_OK ? NDP_OK : settle(l, st, l->tried);
 }
 
 ndp_status ndp_loop_commit_if_due(ndp_training_loop *l) {

@@ -9,7 +9,11 @@
  *
  * Rank 0 takes the lock of the run folder and cleans it before any rank spends time. After each step all ranks sum
  * their stop flags, and rank 0 adds whether it is time for a checkpoint, so that they stop and save after the same
- * step. What rank 0 writes, it writes while it holds the lock. */
+ * step. What rank 0 writes, it writes while it holds the lock.
+ *
+ * Saves may be written by threads while the steps go on (checkpoint.async). With their flags, the ranks sum whether one
+ * still writes; after the first step at which none does, they commit the save. The next save and the end of the steps
+ * wait for it. */
 #include "train/loop.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -50,11 +54,12 @@ static bool may_submit(const ndp_training_loop *l) {
 static ndp_status sum_over_ranks(ndp_training_loop *l, ndp_status own, double *peak) {
     ndp_trainer *t = l->trainer;
     bool due = l->first && l->config->checkpoint.minutes > 0 && ndp_now() >= l->next_save;
-    double sums[] = {l->opts->stop && *l->opts->stop, due, own != NDP_OK, *peak};
+    double sums[] = {l->opts->stop && *l->opts->stop, due, own != NDP_OK, *peak, ndp_trainer_save_works(t)};
     NDP_TRY(ndp_reduce_now(t->rank.world, sums, NDP_COUNT(sums), NDP_F64, NDP_SUM));
     l->stop |= sums[0] > 0;
     l->due |= sums[1] > 0;
     *peak = sums[3];
+    l->writing = sums[4] > 0;
     return sums[2] > 0 ? ndp_loop_keep(l, ndp_agree(t->rank.world, own)) : NDP_OK;
 }
 
@@ -153,6 +158,7 @@ static ndp_status run_steps(ndp_training_loop *l) {
     while (l->trainer->pending.n > 0) {
         ndp_metrics m;
         NDP_TRY(take_step(l, &m));
+        NDP_TRY(ndp_loop_go_on_saving(l));
         NDP_TRY(ndp_loop_commit_if_due(l));
         NDP_TRY(report_step(l, &m));
         NDP_TRY(submit_steps(l));
@@ -202,6 +208,7 @@ static ndp_status export_model(const ndp_training_loop *l) {
 
 /* All of it is tried, whatever fails: nothing here takes away the step that was committed. */
 static ndp_status finish(ndp_training_loop *l) {
+    NDP_TRY(ndp_loop_end_save(l));
     NDP_TRY(ndp_loop_commit_rest(l));
     ndp_status own = l->own;
     if (own == NDP_OK && l->metrics.file.missing > 0)
@@ -295,6 +302,7 @@ static ndp_status begin_run(ndp_training_loop *l) {
     free(text);
     NDP_TRY(ndp_agree(l->trainer->rank.world, watch_steps(l)));
     NDP_TRY(measure_peak(l));
+    NDP_TRY(ndp_trainer_open_background(l->trainer));
     l->part.started = ndp_now();
     l->next_save = l->part.started + 60 * l->config->checkpoint.minutes;
     l->begun = true;
@@ -359,6 +367,8 @@ static ndp_status train_in_folder(ndp_training_loop *l, ndp_world *w) {
     if (l->opts->resume)
         NDP_TRY(ndp_agree(l->trainer->rank.world, ndp_run_folder_shared(l->config, "")));
     ndp_status st = run_whole(l);
+    if (ndp_trainer_drop_save(l->trainer))
+        l->saved = l->trainer->background.step;
     l->part.ended = ndp_now();
     ndp_run_file_close(l->file, l->trainer, &l->part, st);
     if (st == NDP_OK || st == NDP_EINTR)

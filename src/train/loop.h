@@ -22,6 +22,8 @@ typedef struct ndp_training_loop {
     ndp_run_part part;                         /* what it did so far */
     ndp_run_file *file;                        /* run.json; rank 0, NULL: not yet */
     double save_seconds;                       /* of saves that no line of a step has */
+    double waited;                             /* of them, those of the newest save */
+    bool writing;                              /* all ranks: a rank's thread still wrote a save after the last step */
     ndp_tracker *tracker;                      /* rank 0; NULL: none */
     bool unwritable, untracked;                /* it was said that metrics.jsonl, a tracker, cannot be written */
     bool slow;                                 /* it was said that a save takes longer than a stopped job has */
@@ -110,6 +112,10 @@ void ndp_loop_say_best(const ndp_training_loop *l);
 
 /* Whether a checkpoint of the step is due by the configuration. */
 bool ndp_loop_saves(const ndp_training_loop *l, int64_t step);
+/* Where a save is written while steps go on, after a step: commits it, or takes note of its commit, if l->writing says
+ * that it is time; and waits until it has ended. */
+ndp_status ndp_loop_go_on_saving(ndp_training_loop *l);
+ndp_status ndp_loop_end_save(ndp_training_loop *l);
 /* Saves the newest step if that, a time or a stop asks for it. */
 ndp_status ndp_loop_commit_if_due(ndp_training_loop *l);
 /* Rank 0: gives the numbers of a step to the trackers and to metrics.jsonl. NDP_EINVAL: the lock is lost. */

@@ -77,21 +77,30 @@ static ndp_status make_extra(const ndp_trainer *t, struct json_object **extra) {
     return NDP_OK;
 }
 
+ndp_status ndp_trainer_save_request(const ndp_trainer *t, ndp_tensor_list *list, ndp_save_request *out) {
+    const ndp_config *c = t->rank.job.config;
+    *out = (ndp_save_request){.info = {t->updates, t->samples, c->train.seed, NULL, t->lock},
+                              .keep = c->checkpoint.keep,
+                              .max_shard_bytes = NDP_SHARD_BYTES};
+    ndp_status st = list_tensors(t, ndp_code_cut_of(t->engine), list);
+    if (st == NDP_OK && ndp_is_first(t->rank.world))
+        st = make_extra(t, &out->info.extra);
+    out->specs = list->specs, out->n = list->n, out->pieces = list->pieces, out->n_pieces = list->n_pieces;
+    return ndp_agree(t->rank.world, st);
+}
+
 ndp_status ndp_trainer_save(ndp_trainer *t, const char *folder) {
     NDP_NOT_NULL(t);
     char room[NDP_PATH];
+    ndp_tensor_list list = {0};
+    ndp_save_request r;
     t->saved = (ndp_save_cost){0};
     NDP_TRY(choose_folder(t, &folder, room));
-    ndp_tensor_list list = {0};
-    ndp_checkpoint_info info = {t->updates, t->samples, t->rank.job.config->train.seed, NULL, t->lock};
-    ndp_status st = list_tensors(t, ndp_code_cut_of(t->engine), &list);
-    if (st == NDP_OK && ndp_is_first(t->rank.world))
-        st = make_extra(t, &info.extra);
-    st = ndp_agree(t->rank.world, st);
+    ndp_status st = ndp_trainer_save_request(t, &list, &r);
     if (st == NDP_OK)
-        st = ndp_checkpoint_save(t->rank.world, folder, &info, list.specs, list.n, list.pieces, list.n_pieces,
-                                 t->rank.job.config->checkpoint.keep, NDP_SHARD_BYTES, &t->saved);
-    json_object_put(info.extra);
+        st = ndp_checkpoint_save(t->rank.world, folder, &r.info, r.specs, r.n, r.pieces, r.n_pieces, r.keep,
+                                 r.max_shard_bytes, &t->saved);
+    json_object_put(r.info.extra);
     ndp_tensor_list_release(&list);
     return st;
 }

@@ -85,6 +85,7 @@ ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_rank_op
 void ndp_trainer_destroy(ndp_trainer *t) {
     if (!t)
         return;
+    (void)ndp_trainer_drop_save(t);
     ndp_score_destroy(&t->score); /* before the engine */
     ndp_engine_destroy(t->engine);
     ndp_model_release(&t->model);

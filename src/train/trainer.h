@@ -2,7 +2,7 @@
 #ifndef NDP_TRAIN_TRAINER_H
 #define NDP_TRAIN_TRAINER_H
 
-#include "checkpoint/lock.h"
+#include "checkpoint/checkpoint.h"
 #include "device/peak.h"
 #include "model/tensors.h"
 #include "score/score.h"
@@ -31,6 +31,14 @@ struct ndp_trainer {
     } pending;                    /* steps whose results are not taken */
     struct json_object *accepted; /* rank 0: changes that resumed runs accepted (identity.h); NULL: none */
     ndp_save_cost saved;          /* of the last save */
+    struct {
+        ndp_background_save *save; /* under way; NULL: none */
+        int64_t step;              /* which it is of */
+        ndp_tensor_list list;      /* what the save borrows */
+        struct json_object *extra;
+        void *space; /* for its copy; NULL: saves are not made in the background */
+        int64_t bytes;
+    } background;
     struct {
         ndp_hash128 hash; /* of all micro-batches of the first step of this process, before the axes cut them */
         bool agreed;      /* the ranks that compute the same samples have the same */
@@ -125,6 +133,23 @@ void ndp_trainer_close_lines(ndp_trainer *t);
 /* save.c: loads the checkpoint of a step that was examined, from the folder of checkpoints, which stays as it is.
  * NDP_EINVAL as ndp_trainer_resume. Collective. */
 NDP_API ndp_status ndp_trainer_load(ndp_trainer *t, const char *folder, int64_t step);
+
+/* save.c: what a save of the trainer as it is writes, into the folder that the caller sets. The caller releases the
+ * list and info.extra, also after a failure. Collective. */
+ndp_status ndp_trainer_save_request(const ndp_trainer *t, ndp_tensor_list *list, ndp_save_request *out);
+
+/* background.c: saves that are written while steps go on (checkpoint.async), one at a time. All but works and drop are
+ * collective. Takes the space for copies, if there is memory for it. */
+NDP_API ndp_status ndp_trainer_open_background(ndp_trainer *t);
+/* Copies the trainer as it is, whose next step may begin at once. */
+NDP_API ndp_status ndp_trainer_begin_save(ndp_trainer *t);
+/* Whether a thread of this rank still writes. */
+bool ndp_trainer_save_works(const ndp_trainer *t);
+/* As ndp_background_save_go_on, once no rank's thread works. With *ended the status and t->saved are those of
+ * ndp_trainer_save. */
+NDP_API ndp_status ndp_trainer_go_on_saving(ndp_trainer *t, bool *ended);
+/* As ndp_background_save_drop; and frees the space. */
+bool ndp_trainer_drop_save(ndp_trainer *t);
 
 /* checked.c: what was found in a step that ran while its values were watched (step/values.h), on all ranks alike. */
 typedef struct ndp_checked_step {

@@ -304,6 +304,35 @@ ndp_status ndp_checkpoint_bytes(const ndp_engine *e, int64_t *bytes) {
     return st;
 }
 
+static int64_t own_bytes(const ndp_engine *e, ndp_owned_kind kind, int buffer) {
+    const ndp_buffer *b = &ndp_engine_model(e)->buffers[buffer];
+    const ndp_shard *s = ndp_engine_shard(e, buffer);
+    const ndp_dtype type = ndp_engine_model(e)->opts.master;
+    int64_t bytes = 0;
+    ndp_run p;
+    for (int64_t run = 0; ndp_segments_run(&b->segments, s->shards, s->index, &run, &p);) {
+        if (p.segment->replica || !ndp_engine_keeps(e, kind, p.segment) || !is_part(b, p.segment, NDP_TENSORS_RUN))
+            continue;
+        int64_t scales = (p.count + NDP_CODE_BLOCK - 1) / NDP_CODE_BLOCK;
+        bytes += kind < NDP_OWNED_CODES0 ? p.count * (int64_t)ndp_dtype_size(p.segment->no_grad ? ndp_wide(type) : type)
+                                         : p.count + scales * (int64_t)ndp_dtype_size(type);
+    }
+    return bytes;
+}
+
+int64_t ndp_checkpoint_own_bytes(const ndp_engine *e) {
+    const ndp_model *m = ndp_engine_model(e);
+    int64_t bytes = 0;
+    for (int b = 0; b < m->n_buffers; b++) {
+        if (ndp_buffer_is_packed(&m->buffers[b]))
+            continue;
+        bytes += own_bytes(e, NDP_OWNED_MASTER, b);
+        for (int kind = NDP_OWNED_STATE0; m->buffers[b].trainable && kind < NDP_OWNED_SCALES0; kind++)
+            bytes += own_bytes(e, (ndp_owned_kind)kind, b);
+    }
+    return bytes;
+}
+
 ndp_status ndp_tensor_list_wrap(ndp_tensor_list *list) {
     for (int i = 0; i < list->n; i++) {
         ndp_tensor_spec *s = &list->specs[i];

@@ -63,6 +63,8 @@ NDP_API ndp_status ndp_tensor_list_repeat(ndp_tensor_list *list, const char *nam
 void ndp_tensor_list_release(ndp_tensor_list *list);
 /* Bytes of the tensors of a checkpoint, all ranks' together: weights and optimizer states. */
 NDP_API ndp_status ndp_checkpoint_bytes(const ndp_engine *e, int64_t *bytes);
+/* The bytes of them that this rank has, or would have if it were of the first replica, which alone saves. */
+NDP_API int64_t ndp_checkpoint_own_bytes(const ndp_engine *e);
 
 /* Where the weights of an engine come from. */
 typedef struct ndp_weight_sources {

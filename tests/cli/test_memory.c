@@ -370,6 +370,57 @@ static void a_dry_run_compares(void **state) {
     ndp_str_release(&o.text);
 }
 
+/* ---- checkpoint.async ---- */
+
+/* Whether saves are written while the steps go on, as the plan says and as the run does. */
+static void want_saves(const char *folder, limit l, int64_t bytes, const char *way, bool background) {
+    char *plan = ndp_format("train @/large.yaml %s --dry-run", way),
+         *train = ndp_format("train @/large.yaml %s --transport=%s", way, strstr(way, "shard") ? "shm" : "self");
+    outcome planned = run(folder, l, bytes, plan), ran = run(folder, l, bytes, train);
+    const char *says = background
+                           ? "saves: written while the steps go on, from a copy of "
+                           : "saves: the steps wait until they are written (checkpoint.async auto): with a copy ";
+    if (planned.code != 0 || !strstr(planned.text.data, says))
+        fail_msg("%lld bytes, %s: code %d: %s", (long long)bytes, plan, planned.code, planned.text.data);
+    if (ran.code != 0 || count_of(ran.text.data, "checkpoint: ") != 4 ||
+        count_of(ran.text.data, "; steps waited ") != (background ? 3 : 0))
+        fail_msg("%lld bytes, %s: code %d: %s", (long long)bytes, train, ran.code, ran.text.data);
+    ndp_str_release(&planned.text);
+    ndp_str_release(&ran.text);
+    CHECK_OK(ndp_folder_remove(in(folder, "run")));
+    free(plan);
+    free(train);
+}
+
+/* Between what the steps need and what they need with a copy, `auto` takes none and `true` is refused; from there on it
+ * is taken, and is all that the run takes. */
+static void copies_for_saves_that_fit(void **state) {
+#define SAVES "--set train.steps=4 --set checkpoint.every=1 --set data.validation_files=[]"
+    static const char *const layouts[] = {SAVES, SAVES " --set parallelism.dp_shard_size=2"};
+    for (int i = 0; i < NDP_COUNT(layouts); i++) {
+        want_saves(*state, SPACE, 0, layouts[i], true);
+        if (!have_groups())
+            continue;
+        char *must = ndp_format("train @/large.yaml %s --transport=%s --set checkpoint.async=", layouts[i],
+                                i ? "shm" : "self"),
+             *with = ndp_format("%strue", must), *without = ndp_format("%sfalse", must);
+        outcome all = run(*state, GROUP, 60 * MIB, with), steps = run(*state, GROUP, 60 * MIB, without);
+        if (all.code != 2 || !strstr(all.text.data, "Set checkpoint.async: auto, lower"))
+            fail_msg("%s: code %d: %s", with, all.code, all.text.data);
+        int64_t taken = mebibytes(&all, "of 60.0 MiB, "), need = mebibytes(&steps, " needs ") + taken,
+                more = mebibytes(&all, " needs ") + taken;
+        print_message("%lld MiB, with a copy %lld MiB\n", (long long)need, (long long)more);
+        assert_in_range(more - need, 70, 110);
+        want_saves(*state, GROUP, (need + more) / 2 * MIB, layouts[i], false);
+        want_saves(*state, GROUP, more * MIB * 104 / 100, layouts[i], true);
+        ndp_str_release(&all.text);
+        ndp_str_release(&steps.text);
+        free(must);
+        free(with);
+        free(without);
+    }
+}
+
 /* It warns, and then fails where the memory is taken: a limit of the process kills no rank. */
 static void force_starts_it(void **state) {
     static const char *const runs[] = {"train @/large.yaml --transport=self --force-memory",
@@ -398,9 +449,14 @@ int main(void) {
     }
     find_leaks(false);
     const struct CMUnitTest tests[] = {
-        JOB_TEST(too_large_plans_are_refused), JOB_TEST(plans_that_fit_run), JOB_TEST(pages_of_files_make_room),
-        JOB_TEST(a_dry_run_compares),          JOB_TEST(force_starts_it),    JOB_TEST(auto_fits_and_the_next_does_not),
+        JOB_TEST(too_large_plans_are_refused),
+        JOB_TEST(plans_that_fit_run),
+        JOB_TEST(pages_of_files_make_room),
+        JOB_TEST(a_dry_run_compares),
+        JOB_TEST(force_starts_it),
+        JOB_TEST(auto_fits_and_the_next_does_not),
         JOB_TEST(plans_choose_as_runs_do),
+        JOB_TEST(copies_for_saves_that_fit),
     };
     return cmocka_run_group_tests(tests, make_groups, end_groups);
 }

@@ -60,6 +60,7 @@ static void defaults(void **state) {
     assert_int_equal(c->checkpoint.every, 0);
     assert_true(c->checkpoint.minutes == 30);
     assert_int_equal(c->checkpoint.keep, 3);
+    assert_int_equal(c->checkpoint.async, NDP_ASYNC_AUTO);
 }
 
 /* The example of the plan. */
@@ -74,7 +75,7 @@ static const char *const job = "model: {path: path/to/hf_folder}            # or
                                "schedule: {name: linear, warmup_steps: 20, min_lr_ratio: 0.25}\n"
                                "train:\n  steps: 7\n  seed: 9223372036854775807\n  recompute: block\n"
                                "  output_dir: runs/other\n"
-                               "checkpoint: {every: 50, keep: 2}\n";
+                               "checkpoint: {every: 50, keep: 2, async: true}\n";
 
 static void a_whole_job(void **state) {
     ndp_config *c = *state;
@@ -91,6 +92,7 @@ static void a_whole_job(void **state) {
     assert_int_equal(c->train.seed, INT64_MAX);
     assert_int_equal(c->train.recompute, NDP_RECOMPUTE_BLOCK);
     assert_int_equal(c->checkpoint.keep, 2);
+    assert_int_equal(c->checkpoint.async, NDP_ASYNC_TRUE);
     assert_int_equal(c->train.log_every, 0); /* what is not named keeps its default */
     CHECK_OK(ndp_config_check(c));
 }
@@ -224,7 +226,8 @@ static const char *const others[] = {
     "adapter.path=dir",
     "checkpoint.every=4",
     "checkpoint.minutes=0.5",
-    "checkpoint.keep=1"};
+    "checkpoint.keep=1",
+    "checkpoint.async=false"};
 
 static void check_same(const ndp_config *a, const ndp_config *b) {
     ndp_config x = *a, y = *b;

@@ -159,6 +159,7 @@ static inline ndp_config *ends_configure(const ending *e) {
     tiny_set(c, "parallelism.pp_size=%d", e->layout->pp);
     tiny_set(c, "data.validation_files=%s/held.txt", e->folder);
     tiny_set(c, "train.eval_every=3");
+    tiny_set(c, "checkpoint.async=%s", e->layout == &ends_layouts[1] ? "false" : "true");
     return c;
 }
 

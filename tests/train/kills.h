@@ -10,7 +10,14 @@
 
 #include <sys/mman.h>
 
-enum { MOST_RANKS = 8, LAYOUTS = 6 };
+enum { MOST_RANKS = 8, LAYOUTS = 6, SAVES = 3 };
+
+/* How they save: at once; behind steps that are shorter than a save, so that the next save waits for it, and behind
+ * longer ones, after which it is committed. */
+static const struct {
+    const char *name, *async;
+    int batch;
+} saves[SAVES] = {{"waited for", "false", 8}, {"behind short steps", "true", 8}, {"behind long steps", "true", 96}};
 
 static const tiny_layout layouts[LAYOUTS] = {
     {"one", 1, 1, 1, 1},          {"shard-2", 1, 2, 1, 1},          {"tp-2", 1, 1, 1, 2},
@@ -41,7 +48,7 @@ typedef struct killing {
     const char *folder;
     uint64_t seed, drawn;
     heard *heard;
-    whole_run whole[LAYOUTS];
+    whole_run whole[LAYOUTS][SAVES];
     int runs, timed, exact, processes; /* kills of each kind */
 } killing;
 
@@ -124,28 +131,40 @@ static inline bool run_and_kill(killing *k, const whole_run *whole, threads_run 
     return killed;
 }
 
-static inline void kill_threads(killing *k, int layout, int most) {
+static inline ndp_config *kill_configure(const char *folder, int layout, int save, const char *run) {
+    ndp_config *c = tiny_configure(folder, &layouts[layout], run);
+    tiny_set(c, "checkpoint.async=%s", saves[save].async);
+    tiny_set(c, "batch.global_batch_size=%d", saves[save].batch);
+    return c;
+}
+
+static inline char *whole_name(int layout, int save, char out[64]) {
+    snprintf(out, 64, "%s-%d", layouts[layout].name, saves[save].batch);
+    return out;
+}
+
+static inline void kill_threads(killing *k, int layout, int save, int most) {
     const tiny_layout *l = &layouts[layout];
-    char run[64], what[160];
+    char run[64], what[160], whole[64];
     int64_t saved = 0;
     bool killed = true;
     snprintf(run, sizeof run, "killed-%d", k->runs++);
-    ndp_config *c = tiny_configure(k->folder, l, run);
+    ndp_config *c = kill_configure(k->folder, layout, save, run);
     for (int i = 0; killed; i++) {
         threads_run r = {.config = c, .resume = i > 0, .heard = k->heard};
         bool last = i >= most, timed = !last && draw(k, 2);
         if (!last && !timed)
-            r.at = draw_point(k, l, &k->whole[layout].heard);
-        snprintf(what, sizeof what, "%s, start %d on %s, %s, rank %d, kind %d, operation %lld", run, i, l->name,
-                 timed ? "timed" : "exact", r.at.rank, (int)r.at.kind, (long long)r.at.n);
-        killed = run_and_kill(k, &k->whole[layout], &r, timed, what);
+            r.at = draw_point(k, l, &k->whole[layout][save].heard);
+        snprintf(what, sizeof what, "%s, start %d on %s, saves %s, %s, rank %d, kind %d, operation %lld", run, i,
+                 l->name, saves[save].name, timed ? "timed" : "exact", r.at.rank, (int)r.at.kind, (long long)r.at.n);
+        killed = run_and_kill(k, &k->whole[layout][save], &r, timed, what);
         if (r.resume && k->heard->began && saved > 0 && k->heard->resumed < saved)
             fail_msg("%s: step %lld was saved, and the run resumed from %lld", what, (long long)saved,
                      (long long)k->heard->resumed);
         if (k->heard->saved > saved)
             saved = k->heard->saved;
     }
-    tiny_check_end(k->folder, run, l->name, TINY_STEPS, what);
+    tiny_check_end(k->folder, run, whole_name(layout, save, whole), TINY_STEPS, what);
     tiny_remove(k->folder, run);
     ndp_config_destroy(c);
 }
@@ -197,7 +216,7 @@ static inline bool kill_some(killing *k, const char *run, pid_t child, double se
 static inline void kill_processes(killing *k, int layout) {
     const tiny_layout *l = &layouts[layout];
     const double most = 3000; /* ms */
-    char run[64], what[160];
+    char run[64], what[160], whole[64];
     bool killed = true;
     snprintf(run, sizeof run, "killed-%d", k->runs++);
     for (int i = 0; killed; i++) {
@@ -206,21 +225,31 @@ static inline void kill_processes(killing *k, int layout) {
         tiny_job job = {k->folder, run, l, "mpi", "log", i > 0, 0, 0, 0};
         killed = kill_some(k, run, tiny_start(&job), seconds, what);
     }
-    tiny_check_end(k->folder, run, l->name, TINY_STEPS, what);
+    tiny_check_end(k->folder, run, whole_name(layout, 0, whole), TINY_STEPS, what);
     tiny_remove(k->folder, run);
 }
 
 /* ---- all ---- */
 
+/* The bits are the same, however a run saves. */
+static inline void run_whole(killing *k, int layout, int save) {
+    char own[64], name[64];
+    snprintf(own, sizeof own, "whole-%d-%d", layout, save);
+    whole_name(layout, save, name);
+    ndp_config *c = kill_configure(k->folder, layout, save, save == 1 ? own : name);
+    threads_run r = {.config = c, .heard = k->heard};
+    double started = ndp_now();
+    assert_int_equal(tiny_end(start_threads(&r), own), 0);
+    k->whole[layout][save] = (whole_run){*k->heard, ndp_now() - started};
+    if (save == 1)
+        tiny_check_end(k->folder, own, name, TINY_STEPS, own);
+    ndp_config_destroy(c);
+}
+
 static inline void run_wholes(killing *k) {
-    for (int i = 0; i < LAYOUTS; i++) {
-        ndp_config *c = tiny_configure(k->folder, &layouts[i], layouts[i].name);
-        threads_run r = {.config = c, .heard = k->heard};
-        double started = ndp_now();
-        assert_int_equal(tiny_end(start_threads(&r), layouts[i].name), 0);
-        k->whole[i] = (whole_run){*k->heard, ndp_now() - started};
-        ndp_config_destroy(c);
-    }
+    for (int i = 0; i < LAYOUTS; i++)
+        for (int save = 0; save < SAVES; save++)
+            run_whole(k, i, save);
 }
 
 /* So many kills of runs of threads over all layouts, and of processes on 2 and 4 ranks. */
@@ -231,7 +260,7 @@ static inline void kill_runs(const char *folder, int of_threads, int of_processe
     assert_true(k.heard != MAP_FAILED);
     run_wholes(&k);
     while (k.timed + k.exact < of_threads || k.runs < LAYOUTS)
-        kill_threads(&k, k.runs % LAYOUTS, CHAIN);
+        kill_threads(&k, k.runs % LAYOUTS, (int)draw(&k, SAVES), CHAIN);
     while (k.processes < of_processes)
         kill_processes(&k, 1 + k.runs % 3);
     printf("%d kills of %d runs on 1, 2, 4, 8 ranks: %d at random times, %d at exact points, %d of processes; 0 lost, "

@@ -185,7 +185,7 @@ static const change changes[] = {
     {"recompute of what is kept", COSINE, .sets = {"train.recompute=selective"}},
     {"products in fp8", COSINE, .sets = {"precision.compute=fp8"}, .refused = "", .says = {"only planned, by `plan --cluster`"}},
     {"sums in bf16", COSINE, .sets = {"precision.reduce=bf16", "precision.tp_reduce=bf16"}, .refused = "", .says = {"precision.reduce: bf16, precision.tp_reduce: bf16: only planned"}},
-    {"checkpoints", COSINE, .sets = {"checkpoint.every=1", "checkpoint.minutes=5", "checkpoint.keep=2"}},
+    {"checkpoints", COSINE, .sets = {"checkpoint.every=1", "checkpoint.minutes=5", "checkpoint.keep=2", "checkpoint.async=false"}},
     {"lines and evaluations", COSINE, .sets = {"train.log_every=2", "train.eval_every=1"}},
     {"samples", COSINE, .sets = {"train.sample_every=2", "train.sample_prompts=[a, b]", "train.sample_tokens=3"}},
     {"rows of a program's own", COSINE, .sets = {"train.own_batches=true", "train.own_generate=4"}, .refused = "", .says = {"the rows are those of a program of your own"}},
@@ -317,10 +317,9 @@ static bool is_tried(const char *key) {
 
 /* Every key has a role and a case, and the manifest has those that are not free. */
 static void every_key_has_a_case(void **state) {
-    static const char *const one_value[] = {"precision.reduce",    "precision.tp_reduce", /* for runs */
-                                            "adapter.path",
-                                            "moe.routes",        /* test_resumed_curves */
-                                            "train.output_dir"}; /* all that go on are copies */
+    static const char *const one_value[] = {"precision.reduce", "precision.tp_reduce", /* for runs */
+                                            "adapter.path", "moe.routes",              /* test_resumed_curves */
+                                            "train.output_dir"};                       /* all that go on are copies */
     static const char *const others[] = {"model.config", "train.epochs"};
     struct json_object *extra = extra_of(*state, "cosine", SAVED),
                        *identity = json_object_object_get(extra, "identity");
