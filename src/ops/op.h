@@ -292,7 +292,8 @@ typedef enum ndp_op_kind {
  * causal_conv_dw  (dy [T,C], x [T,C], start~ [T,1])            -> dw [J,C]
  * conv_silu       (x [T,C], w [C,J], start~ [T,1])             -> y [T,C]
  *                 y = silu(u), u as y of causal_conv, but taps are as files have them: a row of w is a column's, and
- *                 its last number weighs the row itself. J <= NDP_MAX_TAPS
+ *                 its last number weighs the row itself. J <= NDP_MAX_TAPS. w may have more rows: those of
+ *                 x begin at attr.first, and dw is 0 elsewhere
  * conv_silu_dx    (dy [T,C], x [T,C], w [C,J], start~ [T,1], acc? [T,C]) -> dx [T,C]    dx = acc + d/dx
  * conv_silu_dw    (dy [T,C], x [T,C], w [C,J], start~ [T,1])   -> dw [C,J]
  * delta_decay     (a [T,H], alog [1,H], dt [1,H])              -> g [T,H] wide          g = -exp(alog) softplus(a + dt)
@@ -384,6 +385,9 @@ typedef enum ndp_op_kind {
  *                 each is repeated: n = 1, part p has head p*H / P. One of H and P divides the other.
  * heads_merge     (y [P*T,n*D])                                -> x [T,H*D]
  *                 the way back; repeated heads are summed in part order. x is stored as attr.type with attr.wide_grad
+ * chunk_order     (x [T,N])                                    -> y [T,N]
+ *                 2P chunks of rows, P = attr.ranks: x has those of each rank of a zig-zag cut, rank by rank (r, then
+ *                 2P-1-r), y has them in their order; with attr.inverse the way back
  * xent            (x [T,C], w [V,C], labels~ [T,1], scale [1,1] or [T,1] fp64)
  *                                                              -> nll [T,1], dx? [T,C], dw? [V,C], values? [T,2]
  *                 the head: logits in chunks of rows, never all; label < 0: ignored (nll 0, no gradient). nll is the
@@ -557,6 +561,7 @@ typedef enum ndp_op_kind {
     ROWS(attention_merge) \
     ROWS(heads_split) \
     ROWS(heads_merge) \
+    ROWS(chunk_order) \
     WHOLE(xent) \
     WHOLE(xent_logits) \
     WHOLE(xent_grad) \

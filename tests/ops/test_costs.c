@@ -189,6 +189,7 @@ static const cost_case cases[] = {
     COST(heads_split, 0, 4 * (12 + 24), .in = {F(3, 4)}, .attr = {.heads = 1, .head_dim = 4, .parts = 2}),
     COST(heads_merge, 0, 4 * (24 + 24), .in = {F(6, 4)}, .attr = {.heads = 2, .head_dim = 4, .parts = 2}),
     COST(heads_merge, 12, 4 * (24 + 12), .in = {F(6, 4)}, .attr = {.heads = 1, .head_dim = 4, .parts = 2}),
+    COST(chunk_order, 0, 4 * (12 + 12), .in = {F(4, 3)}, .attr = {.ranks = 2}),
     /* 3 x 7 logits: 4 multiply-adds each for every product, 14 for softmax and loss. The weights are read once a
      * product, logits written and read in fp32, once more a product; x is read twice. */
     COST(xent, 21 * (8 + 14), 112 + 21 * 4 * 3 + 96, .in = {F(3, 4), F(7, 4), I(3, 1), D(1, 1)}, .attr = {.vocab = 7}),
