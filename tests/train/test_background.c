@@ -101,24 +101,39 @@ typedef struct failing_run {
     const struct failure *at;
 } failing_run;
 
-static _Thread_local const struct failure *armed;
+static void arm(const struct failure *at) { ndp_fault_arm(at->kind, at->n); }
 
-/* Rank 0's thread. */
+/* Rank 0's. */
 static void arm_in_time(void *user, const ndp_metrics *m, int64_t steps) {
-    (void)user, (void)steps;
-    if (armed && m->step == 2)
-        ndp_fault_arm(armed->kind, armed->n);
+    const failing_run *r = user;
+    (void)steps;
+    if (r->at->rank == 0 && m->step == 2)
+        arm(r->at);
 }
 
+/* Other ranks have no operations but those of saves. */
 static ndp_status failing_body(ndp_world *w, void *arg) {
-    const failing_run *r = arg;
+    failing_run *r = arg;
     ndp_train_opts o = NDP_TRAIN_OPTS_INIT;
-    bool mine = ndp_world_rank(w) == r->at->rank;
-    armed = mine ? r->at : NULL;
+    int rank = ndp_world_rank(w);
     o.progress = arm_in_time;
-    if (mine && r->at->rank > 0) /* it has no operations of its own but those of saves */
-        ndp_fault_arm(r->at->kind, r->at->n);
+    o.user = r;
+    if (rank == r->at->rank && rank > 0)
+        arm(r->at);
     return ndp_train(r->config, w, &o);
+}
+
+/* Runs it with its stderr in a file. */
+static ndp_status run_heard(failing_run *r, const char *path) {
+    fflush(stderr);
+    int own = dup(STDERR_FILENO), file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    assert_true(own >= 0 && file >= 0);
+    dup2(file, STDERR_FILENO);
+    ndp_status st = ndp_world_run(r->config, failing_body, r);
+    dup2(own, STDERR_FILENO);
+    close(own);
+    close(file);
+    return st;
 }
 
 /* What the run says on stderr, less the bytes that the disk has free; its status is NDP_OK. */
@@ -129,19 +144,14 @@ static char *heard_of(const char *folder, const struct failure *at, bool behind)
     tiny_set(c, "checkpoint.every=3");
     tiny_set(c, "checkpoint.async=%s", behind ? "true" : "false");
     failing_run r = {c, at};
-    pid_t child = fork();
-    if (child == 0) {
-        setenv("NDP_LOCAL_ORDER", "", 1); /* each rank is a thread, with a variable of its own */
-        dup2(open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
-        _exit(ndp_world_run(c, failing_body, &r) != NDP_OK);
-    }
-    int status = tiny_end(child, "a failing writer");
+    ndp_status st = run_heard(&r, path);
     CHECK_OK(ndp_file_read(path, &text, &size));
-    if (status != 0 || !strstr(text, "The run goes on, and the next save tries again"))
-        fail_msg("rank %d, kind %d, operation %lld: status %d: %s", at->rank, (int)at->kind, (long long)at->n, status,
+    if (st != NDP_OK || !strstr(text, "The run goes on, and the next save tries again"))
+        fail_msg("rank %d, kind %d, operation %lld: status %d: %s", at->rank, (int)at->kind, (long long)at->n, st,
                  text);
-    for (char *free_of = strstr(text, "its disk has "), *end = free_of; end; end = NULL)
-        memmove(free_of, strstr(free_of, " free."), strlen(strstr(free_of, " free.")) + 1);
+    char *from = strstr(text, "its disk has "), *to = from ? strstr(from, " free.") : NULL;
+    if (to)
+        memmove(from, to, strlen(to) + 1);
     tiny_nothing_left(folder, "failing", "", text);
     tiny_check_end(folder, "failing", "alone", TINY_STEPS, text);
     tiny_remove(folder, "failing");
