@@ -63,7 +63,7 @@ plan_keys="model model.type model.layers model.hidden model.heads model.kv_heads
     memory memory.classes memory.classes.weights memory.classes.master_weights memory.classes.frozen_weights
     memory.classes.gradients memory.classes.optimizer_state memory.classes.activations memory.classes.work memory.classes.data
     memory.sum memory.taken memory.held_out memory.pinned
-    node node.ranks node.bytes node.available node.lacks
+    node node.ranks node.bytes node.available node.lacks background_saves copy_bytes
     save save.bytes save.node_bytes save.assumed_rate save.seconds save.limit
     sent sent[].group sent[].ranks sent[].bytes sent[].calls sent[].calls[].times sent[].calls[].bytes
     sent[].calls[].operation sent[].calls[].unit sent[].calls[].what sent[].calls[].others sent[].calls[].in_place

@@ -123,19 +123,6 @@ static ndp_status failing_body(ndp_world *w, void *arg) {
     return ndp_train(r->config, w, &o);
 }
 
-/* Runs it with its stderr in a file. */
-static ndp_status run_heard(failing_run *r, const char *path) {
-    fflush(stderr);
-    int own = dup(STDERR_FILENO), file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    assert_true(own >= 0 && file >= 0);
-    dup2(file, STDERR_FILENO);
-    ndp_status st = ndp_world_run(r->config, failing_body, r);
-    dup2(own, STDERR_FILENO);
-    close(own);
-    close(file);
-    return st;
-}
-
 /* What the run says on stderr, less the bytes that the disk has free; its status is NDP_OK. */
 static char *heard_of(const char *folder, const struct failure *at, bool behind) {
     char *path = ndp_format("%s/heard", folder), *text;
@@ -144,7 +131,9 @@ static char *heard_of(const char *folder, const struct failure *at, bool behind)
     tiny_set(c, "checkpoint.every=3");
     tiny_set(c, "checkpoint.async=%s", behind ? "true" : "false");
     failing_run r = {c, at};
-    ndp_status st = run_heard(&r, path);
+    int own = tiny_redirect_stderr(path);
+    ndp_status st = ndp_world_run(c, failing_body, &r);
+    tiny_restore_stderr(own);
     CHECK_OK(ndp_file_read(path, &text, &size));
     if (st != NDP_OK || !strstr(text, "The run goes on, and the next save tries again"))
         fail_msg("rank %d, kind %d, operation %lld: status %d: %s", at->rank, (int)at->kind, (long long)at->n, st,

@@ -206,13 +206,40 @@ static void resumed(void **state) {
     ndp_config_destroy(c);
 }
 
+/* The lock of a process that has died, so that the next run is the second generation. TSan starts no thread, such as
+ * the lock's, after a fork. */
+static bool leave_lock(const char *folder) {
+    if (SANITIZED)
+        return false;
+    pid_t child = fork();
+    if (child == 0) {
+        ndp_lock *l;
+        bool held = false;
+        bool taken = ndp_lock_create(folder, false, &l) == NDP_OK && ndp_lock_try(l, &held) == NDP_OK && held;
+        _exit(taken ? 0 : 1);
+    }
+    assert_int_equal(tiny_end(child, "a lock"), 0);
+    return true;
+}
+
 /* A rename that fails while the model of step 2 is kept: the run goes on, and the next one that is better than that of
- * step 1 is kept. */
+ * step 1 is kept. The name beside best/ has the generation. */
 static void failing_disk(void **state) {
     const char *folder = *state;
+    char *run = ndp_format("%s/failing", folder), *heard = ndp_format("%s/heard", folder), *said;
+    bool second = leave_lock(run);
+    size_t size;
     ndp_config *c = configure(folder, &(tiny_layout){"shard", 1, 2, 1, 1}, "failing");
     tiny_set(c, "checkpoint.every=0");
+    int own = tiny_redirect_stderr(heard);
     run_started((started_run){c, -1, 1, NDP_FAULT_RENAME});
+    tiny_restore_stderr(own);
+    CHECK_OK(ndp_file_read(heard, &said, &size));
+    if (!strstr(said, second ? "/failing/.best.2.tmp/" : "/failing/.best.tmp/"))
+        fail_msg("the name beside best/ lacks the generation: %s", said);
+    free(said);
+    free(heard);
+    free(run);
     told t = read_told(folder, "failing");
     int64_t expected = 1;
     double loss;

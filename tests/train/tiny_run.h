@@ -218,6 +218,21 @@ static inline char *tiny_log(const tiny_job *j) {
     return text;
 }
 
+/* What this process writes to stderr goes to a file, until it is restored. */
+static inline int tiny_redirect_stderr(const char *path) {
+    fflush(stderr);
+    int own = dup(STDERR_FILENO), file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    assert_true(own >= 0 && file >= 0);
+    dup2(file, STDERR_FILENO);
+    close(file);
+    return own;
+}
+
+static inline void tiny_restore_stderr(int own) {
+    dup2(own, STDERR_FILENO);
+    close(own);
+}
+
 /* ---- what is there ---- */
 
 static inline bool tiny_same_file(const char *a, const char *b) {
