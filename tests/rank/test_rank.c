@@ -39,7 +39,7 @@ static ndp_status open_rank(ndp_world *w, void *arg) {
         st = ndp_rank_hash_unsaved(&r);
         o->base = r.base;
     }
-    assert_true(r.planned > 0 && r.planned_gpu == 0 && r.feed.whole.tokens && r.feed.whole.rows == r.job.model.rows);
+    assert_true(r.planned.programs > 0 && r.planned_gpu == 0 && r.feed.whole.tokens && r.feed.whole.rows == r.job.model.rows);
     ndp_rank_close(&r);
     return st;
 }
