@@ -67,7 +67,7 @@ static void same_bytes(void **state) {
     ndp_str why = {0};
     for (int i = 0; i < NDP_COUNT(bases) * NDP_COUNT(ways); i++) {
         int base = i % NDP_COUNT(bases), way = i / NDP_COUNT(bases);
-        bool tried = way == 5 ? base >= MIXTURE : (base + way) % short_or_all(3, 1) == 0;
+        bool tried = way == 5 ? base >= MIXTURE : (base + way) % short_or_all(6, 1) == 0;
         if (!tried || !train_saving(folder, base, way, false, &why))
             continue;
         assert_true(train_saving(folder, base, way, true, &why));
@@ -80,7 +80,7 @@ static void same_bytes(void **state) {
         free(command);
     }
     print_message("%d jobs had the same bytes\n%s", compared, why.data ? why.data : "");
-    assert_true(compared >= short_or_all(20, 60));
+    assert_true(compared >= short_or_all(10, 60));
     ndp_str_release(&why);
 }
 
