@@ -361,6 +361,10 @@ typedef enum ndp_op_kind {
  *                 x[t] = acc + the sum of y[places[t,j]], times weights[t,j], over j in order; rounded once. y may be
  *                 wide; x and acc are wide with attr.wide_grad. Each of the two is the other's backward
  * give_rows_dw    (dx [T,C], y [N,C], places~ [T,K])           -> dweights [T,K] wide
+ * weigh_rows      (x [N,C], order~ [N,1], places~ [T,K], weights [T,K] wide)
+ *                                                              -> x in place            x[n] = weights[order[n]] x[n]
+ * weigh_rows_dw   (dy [N,C], y [N,C], places~ [T,K], weights)  -> dweights [T,K] wide   y is the op's result: its own
+ *                 operand is y / weight; 0 where the weight is 0
  *                 the dot product of dx[t] and y[places[t,j]]; 0 where places is -1. Either may be wide
  *
  * attention       (q [T,H*D], k [S,KV*D], v [S,KV*E], q_pos~ [T,1], q_low~ [T,1], k_pos~ [S,1], sink? [1,X])
@@ -555,6 +559,8 @@ typedef enum ndp_op_kind {
     ROWS(take_rows) \
     ROWS(give_rows) \
     ROWS(give_rows_dw) \
+    ROWS(weigh_rows) \
+    ROWS(weigh_rows_dw) \
     WHOLE(attention) \
     WHOLE(attention_bwd) \
     COLUMNS(attention_dsink) \

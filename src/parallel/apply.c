@@ -44,6 +44,7 @@ static const struct tensor_rule {
              {&ndp_op_take_rows, ndp_experts_take},
              {&ndp_op_linear_stack, ndp_experts_stack},
              {&ndp_op_stack_bias, ndp_experts_bias},
+             {&ndp_op_weigh_rows, ndp_experts_weigh},
              {&ndp_op_give_rows, ndp_experts_give}};
 
 /* The first axis that cuts the rows of what this node reads; NDP_AXES: none does. */

@@ -103,6 +103,7 @@ ndp_status ndp_experts_losses(ndp_pass *p);
 ndp_status ndp_experts_take(ndp_pass *p);
 ndp_status ndp_experts_stack(ndp_pass *p);
 ndp_status ndp_experts_bias(ndp_pass *p);
+ndp_status ndp_experts_weigh(ndp_pass *p);
 ndp_status ndp_experts_give(ndp_pass *p);
 
 /* Cuts a parameter table (a copy of the whole one) to what this rank of the tensor axis holds. */

@@ -266,6 +266,8 @@ static const struct {
     [NDP_OP_swiglu_bwd] = {ndp_before_gated, ndp_after_gated_bwd},
     [NDP_OP_take_rows] = {ndp_before_take_rows, ndp_after_take_rows},
     [NDP_OP_unpack] = {NULL, ndp_after_unpack},
+    [NDP_OP_weigh_rows] = {ndp_before_weigh_rows, ndp_after_weigh_rows},
+    [NDP_OP_weigh_rows_dw] = {ndp_before_weigh_rows, NULL},
     [NDP_OP_xent] = {ndp_before_xent, NULL},
     [NDP_OP_xent_grad] = {ndp_before_xent, NULL},
     [NDP_OP_xent_logits] = {ndp_before_xent, NULL},

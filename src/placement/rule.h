@@ -133,7 +133,7 @@ ndp_rule_fn ndp_after_attention, ndp_after_attention_bwd, ndp_after_attention_me
     ndp_after_heads_split, ndp_after_heads_merge, ndp_after_chunk_order;
 /* rules_experts.c */
 ndp_rule_fn ndp_after_route_order, ndp_after_route_exchange, ndp_before_take_rows, ndp_after_take_rows,
-    ndp_before_give_rows, ndp_after_give_rows;
+    ndp_before_give_rows, ndp_after_give_rows, ndp_before_weigh_rows, ndp_after_weigh_rows;
 /* Of all_to_all_rows, as ndp_rule_collective. */
 ndp_status ndp_rule_exchange(ndp_rule *r, const ndp_content *const *handed, int n, int me);
 /* rules_head.c */

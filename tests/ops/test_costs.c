@@ -181,6 +181,8 @@ static const cost_case cases[] = {
     COST(give_rows, 24, 4 * (24 + 6 + 12), .in = {F(6, 4), I(6, 1), I(3, 2), NONE, NONE}),
     COST(give_rows, 48 + 12, 2 * 24 + 4 * (6 + 6 + 12 + 12), .in = {H(6, 4), I(6, 1), I(3, 2), F(3, 2), F(3, 4)},
          .attr = {.wide_grad = true}),
+    COST(weigh_rows, 24, 4 * (24 + 6 + 6 + 6 + 24), .in = {F(6, 4), I(6, 1), I(3, 2), F(3, 2)}),
+    COST(weigh_rows_dw, 48, 4 * (24 + 24 + 6 + 6 + 6), .in = {F(6, 4), F(6, 4), I(3, 2), F(3, 2)}),
     COST(give_rows_dw, 48, 4 * (12 + 24 + 6 + 6), .in = {F(3, 4), F(6, 4), I(3, 2)}),
     /* Three gates, an exponential and a division each. */
     COST(gate_rows, 12 + 3 * 20, 4 * (12 + 3 + 12), .in = {F(3, 4), F(3, 1)}),

@@ -610,8 +610,13 @@ static void take_and_give_gradients(void **state) {
         }
         if (variant & 4)
             give.in[4] = random_matrix(NDP_F64, t, c, 4), give.wanted |= ACC;
+        gradient_case weigh = {&ndp_op_weigh_rows,
+                               .in = {random_matrix(NDP_F64, t * k, c, 1), copy_as(NDP_I32, &o.order),
+                                      copy_as(NDP_I32, &o.places), random_matrix(NDP_F64, t, k, 5)},
+                               .wanted = X | WEIGHTS, .flowing = 1, .earlier = t == 3 ? X : 0};
         check_gradients(&take);
         check_gradients(&give);
+        check_gradients(&weigh);
     }
 }
 
@@ -671,15 +676,15 @@ static void xent_passes_its_dx(void **state) {
 /* The rules must not make gradients that are not wanted, nor act where none arrives. */
 static void nothing_flows_nothing_made(void **state) {
     (void)state;
-    const ndp_op *ops[] = {&ndp_op_embedding,   &ndp_op_linear,      &ndp_op_rmsnorm,        &ndp_op_add_rmsnorm,
-                           &ndp_op_rope,        &ndp_op_latent_keys, &ndp_op_swiglu,         &ndp_op_add,
-                           &ndp_op_add_bias,    &ndp_op_copy,        &ndp_op_heads_split,    &ndp_op_heads_merge,
-                           &ndp_op_chunk_order, &ndp_op_layernorm,   &ndp_op_geglu,          &ndp_op_gelu,
-                           &ndp_op_scale_by,    &ndp_op_scale,       &ndp_op_mean_squares,   &ndp_op_norm_by,
-                           &ndp_op_causal_conv, &ndp_op_add_columns, &ndp_op_dropout,        &ndp_op_dora,
-                           &ndp_op_route,       &ndp_op_take_rows,   &ndp_op_give_rows,      &ndp_op_linear_stack,
-                           &ndp_op_gate_rows,   &ndp_op_stack_bias,  &ndp_op_swiglu_clipped, &ndp_op_gelu_erf,
-                           &ndp_op_conv_silu,   &ndp_op_delta_decay, &ndp_op_delta_rule,     &ndp_op_gate_by};
+    const ndp_op *ops[] = {
+        &ndp_op_embedding,   &ndp_op_linear,         &ndp_op_rmsnorm,     &ndp_op_add_rmsnorm,  &ndp_op_rope,
+        &ndp_op_latent_keys, &ndp_op_swiglu,         &ndp_op_add,         &ndp_op_add_bias,     &ndp_op_copy,
+        &ndp_op_heads_split, &ndp_op_heads_merge,    &ndp_op_chunk_order, &ndp_op_layernorm,    &ndp_op_geglu,
+        &ndp_op_gelu,        &ndp_op_scale_by,       &ndp_op_scale,       &ndp_op_mean_squares, &ndp_op_norm_by,
+        &ndp_op_causal_conv, &ndp_op_add_columns,    &ndp_op_dropout,     &ndp_op_dora,         &ndp_op_route,
+        &ndp_op_take_rows,   &ndp_op_give_rows,      &ndp_op_weigh_rows,  &ndp_op_linear_stack, &ndp_op_gate_rows,
+        &ndp_op_stack_bias,  &ndp_op_swiglu_clipped, &ndp_op_gelu_erf,    &ndp_op_conv_silu,    &ndp_op_delta_decay,
+        &ndp_op_delta_rule,  &ndp_op_gate_by};
     for (int i = 0; i < NDP_COUNT(ops); i++) {
         ndp_op_attr attr = {0};
         /* No functions to add anything with: a rule that tried would crash. */

@@ -785,6 +785,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(route_exchange_kernel),
         cmocka_unit_test(take_rows_kernels),
         cmocka_unit_test(give_rows_kernels),
+        cmocka_unit_test(weigh_rows_kernels),
         cmocka_unit_test(give_rows_dw_kernels),
         cmocka_unit_test(gate_rows_kernels),
         cmocka_unit_test(split_sums_are_others),

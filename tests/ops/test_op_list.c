@@ -142,6 +142,8 @@ static void shape_rules_of_states_refuse(void **state) {
         ndp_view in[NDP_OP_MAX_IN];
     } bad[] = {
         {&ndp_op_chunk_order, {f}},
+        {&ndp_op_weigh_rows, {f, starts, starts, none}},
+        {&ndp_op_weigh_rows_dw, {f, f, starts, f}},
         {&ndp_op_gate_by, {f, h}},
         {&ndp_op_gate_by_bwd, {f, f, row}},
         {&ndp_op_conv_silu, {f, f, starts}}, /* 4 rows of taps */
