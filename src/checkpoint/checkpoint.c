@@ -228,6 +228,7 @@ static ndp_status new_save(ndp_comm *world, const ndp_save_request *r, void *spa
     b->world = world;
     b->info = r->info;
     b->keep = r->keep;
+    b->thread.writes = true;
     b->copy = (ndp_shard_copy){.data = space, .bytes = bytes};
     NDP_CHECK(snprintf(b->folder, sizeof b->folder, "%s", r->folder) < NDP_PATH,
               "'%.80s...' is longer than a path can be", r->folder);

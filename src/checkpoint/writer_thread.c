@@ -1,5 +1,5 @@
-/* Called by checkpoint.c. While the thread works, the rank's fault points are the thread's, but for those of lines that
- * are appended, which no save does: so the n-th operation is the same one each time. */
+/* Called by checkpoint.c and train/background.c. While the thread works, the rank's fault points are the thread's, but
+ * for those of lines that are appended, which no save does: so the n-th operation is the same one each time. */
 #include "checkpoint/writer_thread.h"
 
 #include "base/clock.h"
@@ -9,6 +9,8 @@
 #include <string.h>
 
 static void take_faults(ndp_writer_thread *w) {
+    if (!w->writes)
+        return;
     ndp_faults rank = {0};
     w->faults = ndp_faults_swap(rank);
     rank.of[NDP_FAULT_APPEND] = w->faults.of[NDP_FAULT_APPEND];
@@ -16,6 +18,8 @@ static void take_faults(ndp_writer_thread *w) {
 }
 
 static void give_faults_back(ndp_writer_thread *w) {
+    if (!w->writes)
+        return;
     ndp_faults rank = ndp_faults_swap((ndp_faults){0});
     w->faults.of[NDP_FAULT_APPEND] = rank.of[NDP_FAULT_APPEND];
     (void)ndp_faults_swap(w->faults);

@@ -1,5 +1,5 @@
-/* Inside the checkpoint room: a thread of a rank that writes while the rank goes on. Its error and its fault points are
- * those of the rank: both go to the thread when it begins, and come back when it has ended. */
+/* A thread of a rank that works for its saves while the rank goes on. Its error and its fault points are those of the
+ * rank: both go to the thread when it begins, and come back when it has ended. */
 #ifndef NDP_CHECKPOINT_WRITER_THREAD_H
 #define NDP_CHECKPOINT_WRITER_THREAD_H
 
@@ -12,6 +12,7 @@ typedef struct ndp_writer_thread {
     ndp_status (*work)(void *arg);
     void *arg;
     pthread_t thread;
+    bool writes;         /* set by the caller: it passes fault points */
     bool begun, apart;   /* apart: a thread of its own; else the work was done in the call */
     atomic_bool working; /* until `work` has returned */
     ndp_status st;

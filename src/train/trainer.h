@@ -3,6 +3,7 @@
 #define NDP_TRAIN_TRAINER_H
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/writer_thread.h"
 #include "device/peak.h"
 #include "model/tensors.h"
 #include "score/score.h"
@@ -38,6 +39,7 @@ struct ndp_trainer {
         struct json_object *extra;
         void *space; /* for its copy; NULL: saves are not made in the background */
         int64_t bytes;
+        ndp_writer_thread touch; /* takes the pages of `space` while the first steps run */
     } background;
     struct {
         ndp_hash128 hash; /* of all micro-batches of the first step of this process, before the axes cut them */
