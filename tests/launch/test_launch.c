@@ -96,6 +96,28 @@ static void a_dead_rank_is_named(void **state) {
     assert_string_equal(told, "");
 }
 
+/* mpirun says it of none; its parent has seen which one ended first, and that it printed nothing. */
+static void a_rank_of_mpirun_that_ends_is_named(void **state) {
+    (void)state;
+    static const char *const ends[][3] = {
+        {"kill -KILL $$", "137", "was killed by signal 9"},
+        {"exit 7", "7", "ended with code 7, and not by an error of ndparallel: only what it printed"},
+        {"exit 1", "1", "ended with code 1, and not by an error of ndparallel: only what it printed"},
+        {"echo why >&2; exit 1", "1", NULL}};
+    need_mpirun();
+    for (int i = 0; i < NDP_COUNT(ends); i++) {
+        int code, rank = -1, pid;
+        char *script = ndp_format("sleep 0.5; test $R = 1 && { %s; }; exec sleep 6000", ends[i][0]);
+        CHECK_OK(launch("mpi", 2, script, NULL, &code));
+        free(script);
+        assert_int_equal(code, atoi(ends[i][1]));
+        if (ends[i][2] &&
+            (sscanf(told, "rank %d (process %d) ", &rank, &pid) != 2 || rank != 1 || !strstr(told, ends[i][2])))
+            fail_msg("%s: %s", ends[i][0], told);
+        assert_true(ends[i][2] || !*told);
+    }
+}
+
 static volatile sig_atomic_t stop;
 static void on_alarm(int signal_number) { stop = signal_number; }
 
@@ -565,8 +587,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_get_what_they_need),
                                        cmocka_unit_test(the_first_exit_code_counts),
                                        cmocka_unit_test(a_dead_rank_is_named),
+                                       cmocka_unit_test(a_rank_of_mpirun_that_ends_is_named),
                                        cmocka_unit_test(a_stop_reaches_the_ranks),
-        cmocka_unit_test(a_late_stop_leaves_the_exit_code),
+                                       cmocka_unit_test(a_late_stop_leaves_the_exit_code),
                                        cmocka_unit_test(a_colon_is_an_argument),
                                        cmocka_unit_test(a_batch_systems_host),
                                        cmocka_unit_test(what_cannot_be_launched_is_said),

@@ -4,9 +4,9 @@
  * that the first rank of each node has created; (3) whether each rank could open it. Memory is shared on a node only if
  * all of its ranks could: they all see the same flags, so they decide alike. */
 #include "comm/mpi/mpi_bootstrap.h"
+#include "base/child.h"
 #include "comm/node/mapping.h"
 #include "comm/watch/state_query.h"
-#include "comm/watch/watchdog.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,6 +77,13 @@ static void choose_note(ndp_mpi_transport *t, const rank_info *all) {
         t->base.note = t->note;
 }
 
+static void enter_process(ndp_presence *own) {
+    ndp_process self;
+    if (ndp_process_read(getpid(), &self))
+        atomic_store(&own->started, self.started);
+    atomic_store(&own->process, (uint32_t)getpid());
+}
+
 static ndp_status connect_node(ndp_mpi_transport *t, int node, bool wanted, rank_info *all) {
     rank_info *mine = &all[t->base.rank];
     mine->node = node;
@@ -92,11 +99,10 @@ static ndp_status connect_node(ndp_mpi_transport *t, int node, bool wanted, rank
     if (all_usable(t, all))
         mine->usable = succeeded(t, open_node(t, all));
     if (mine->usable)
-        atomic_store(&t->node.health->of[t->base.rank].process, (uint32_t)getpid());
+        enter_process(&t->node.health->of[t->base.rank]);
     NDP_TRY(exchange_infos(t, all));
     choose_note(t, all);
     t->on_node = all_usable(t, all);
-    t->base.watch_processes = t->on_node && ndp_watchdog_sees_processes(&t->base);
     if (!t->on_node) {
         ndp_node_memory_release(&t->node);
         t->base.health = t->private_;

@@ -77,9 +77,11 @@ void ndp_shm_world_ended(ndp_shm_world *w, int rank, const char *why) {
     atomic_store(&h->of[rank].left, 1);
 }
 
-bool ndp_shm_world_joined(const ndp_shm_world *w, int rank) {
-    return atomic_load(&w->node.health->of[rank].process) != 0;
+pid_t ndp_shm_world_process(const ndp_shm_world *w, int rank) {
+    return (pid_t)atomic_load(&w->node.health->of[rank].process);
 }
+
+bool ndp_shm_world_joined(const ndp_shm_world *w, int rank) { return ndp_shm_world_process(w, rank) != 0; }
 
 bool ndp_shm_world_left(const ndp_shm_world *w, int rank) { return atomic_load(&w->node.health->of[rank].left) != 0; }
 
