@@ -6,6 +6,7 @@
 #include "comm/mpi/mpi_bootstrap.h"
 #include "base/child.h"
 #include "comm/node/mapping.h"
+#include "comm/watch/host_link.h"
 #include "comm/watch/state_query.h"
 
 #include <stdio.h>
@@ -155,5 +156,37 @@ ndp_status ndp_mpi_bootstrap(ndp_mpi_transport *t, int node, bool wanted) {
     if (st == NDP_OK)
         st = connect_nodes(t, all);
     free(all);
+    return st;
+}
+
+/* The lowest rank of the host that follows that of `rank`, in the order of these, with wrap-around. */
+static int next_host(const ndp_transport *t, int rank, int step) {
+    int r = rank;
+    do
+        r = (r + t->world + step) % t->world;
+    while (ndp_transport_host_of(t, r) != r);
+    return r;
+}
+
+ndp_status ndp_mpi_connect_lookout(ndp_mpi_transport *t) {
+    const ndp_transport *base = &t->base;
+    bool lowest = ndp_transport_host_of(base, base->rank) == base->rank;
+    ndp_host_link *link = NULL;
+    ndp_host_address own = {0}, *all;
+    ndp_work w;
+    if (!t->hosts)
+        return ndp_lookout_connect(t->lookout, &t->base, NULL);
+    all = calloc((size_t)base->world, sizeof *all);
+    NDP_CHECK_MEMORY(all, "for a world of %d ranks", base->world);
+    if (lowest)
+        ndp_host_link_listen(&own, &link);
+    ndp_status st = ndp_mpi_exchange(ndp_all_gather_begin(t->world, &own, all, sizeof own, NDP_U8, &w), &w);
+    int next = lowest ? next_host(base, base->rank, 1) : 0;
+    if (st == NDP_OK && lowest)
+        ndp_host_link_connect(link, &all[next], next, next_host(base, base->rank, -1));
+    free(all);
+    if (st == NDP_OK)
+        return ndp_lookout_connect(t->lookout, &t->base, link);
+    ndp_host_link_close(link);
     return st;
 }

@@ -39,5 +39,7 @@ ndp_status ndp_mpi_private_health(ndp_mpi_transport *t);
 /* Collective over t->world. node: the lowest rank of this rank's node; wanted: memory is to be shared. Fills in the
  * fields of `t` that depend on other ranks. If memory cannot be shared, that is not an error: t->base.note says why. */
 ndp_status ndp_mpi_bootstrap(ndp_mpi_transport *t, int node, bool wanted);
+/* Collective over t->world, after that: the lowest ranks of the hosts tell each other where they listen. */
+ndp_status ndp_mpi_connect_lookout(ndp_mpi_transport *t);
 
 #endif

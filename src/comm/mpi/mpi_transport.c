@@ -177,8 +177,10 @@ static void mpi_abort(ndp_transport *base, const char *message) {
     if (base->health->rank != base->rank)
         return;
     ndp_state_query_send_failure(base->state_query, message);
-    if (!others_have_left(t))
-        t->api->abort(base->exit_code ? base->exit_code : 1);
+    if (others_have_left(t))
+        return;
+    ndp_lookout_part(t->lookout);
+    t->api->abort(base->exit_code ? base->exit_code : 1);
 }
 
 /* Ranks of other nodes cannot see that this one has left, so it stays and replies to requests until they also leave. */
@@ -303,7 +305,7 @@ static ndp_status join(ndp_mpi_transport *t) {
     NDP_TRY(mpi_comm_create(&t->base, (ndp_group){0, 1, world.size, world.rank}, "world", &t->world));
     NDP_TRY(ndp_mpi_bootstrap(t, node_of_rank(&world), !shm || strcmp(shm, "off") != 0));
     if (t->lookout)
-        NDP_TRY(ndp_lookout_connect(t->lookout, &t->base));
+        NDP_TRY(ndp_mpi_connect_lookout(t));
     return ndp_wait_setup(&t->base, ndp_transport_host_ranks(&t->base));
 }
 

@@ -352,21 +352,25 @@ static void write_record(FILE *f, const ndp_record *r, double now) {
         fprintf(f, "not ended\n");
 }
 
+void ndp_journal_write_file(const char *prefix, const ndp_journal *j, int rank, int world, const char *why) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s.rank%d", prefix, rank);
+    FILE *f = fopen(path, "we");
+    if (!f)
+        return;
+    uint32_t first = j->begun > NDP_JOURNAL_RECORDS ? j->begun - NDP_JOURNAL_RECORDS + 1 : 1;
+    fprintf(f, "rank %d of %d failed: %s\n%u operations were begun; the last of them, group first:\n", rank, world, why,
+            j->begun);
+    for (uint32_t n = first; n <= j->begun; n++)
+        if (ndp_record_is_sound(&j->records[n % NDP_JOURNAL_RECORDS], world))
+            write_record(f, &j->records[n % NDP_JOURNAL_RECORDS], ndp_now());
+    fclose(f);
+}
+
 void ndp_journal_write(ndp_transport *t) {
     const char *prefix = getenv("NDP_JOURNAL");
-    char path[4096];
     if (!prefix || !*prefix || !t->journals || t->journal_written)
         return;
     t->journal_written = true;
-    snprintf(path, sizeof path, "%s.rank%d", prefix, t->rank);
-    FILE *f = fopen(path, "w");
-    if (!f)
-        return;
-    ndp_journal *j = &t->journals[t->rank];
-    uint32_t first = j->begun > NDP_JOURNAL_RECORDS ? j->begun - NDP_JOURNAL_RECORDS + 1 : 1;
-    fprintf(f, "rank %d of %d failed: %s\n%u operations were begun; the last of them, group first:\n", t->rank,
-            t->world, ndp_error_message(), j->begun);
-    for (uint32_t n = first; n <= j->begun; n++)
-        write_record(f, slot(j, n), ndp_now());
-    fclose(f);
+    ndp_journal_write_file(prefix, &t->journals[t->rank], t->rank, t->world, ndp_error_message());
 }

@@ -139,6 +139,8 @@ char *ndp_last_text(const ndp_rank_state *s, char *out, size_t size);
 /* NDP_ECOMM "tp: rank 3 is at ..., rank 2 at ...". */
 ndp_status ndp_record_mismatch(const ndp_comm *c, int rank_a, const ndp_record *a, int rank_b, const ndp_record *b);
 
+/* Writes the records of a rank to the file PREFIX.rankN; `why`: the failure. Errors are ignored. */
+void ndp_journal_write_file(const char *prefix, const ndp_journal *j, int rank, int world, const char *why);
 /* After a failure: writes this rank's records to the file $NDP_JOURNAL.rankN, once; does nothing if NDP_JOURNAL is not
  * set. Errors here are ignored, and this thread's error message stays: the user needs to see the failure. */
 void ndp_journal_write(ndp_transport *t);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "comm/launched.h"
 #include "comm/watch/health.h"
+#include "comm/watch/host_link.h"
 #include "comm/watch/journal.h"
 #include "comm/watch/neighbour.h"
 
@@ -34,6 +35,7 @@ struct ndp_lookout {
     int rank;
     double limit;
     _Atomic(ndp_transport *) transport;
+    ndp_host_link *link;
     ndp_neighbour *neighbours; /* by world rank; process 0: this rank, or one that is not to be seen */
     _Atomic uint32_t place, found, taken, reporter;
     char message[800];
@@ -87,8 +89,10 @@ static void act(ndp_lookout *l, double now) {
         say_found(l, atomic_load(&l->transport));
         l->said_at = now;
     }
-    if (l->said_at > 0 && now - l->said_at >= (atomic_load(&l->taken) ? TAKES_SECONDS : ENDS_SECONDS))
+    if (l->said_at > 0 && now - l->said_at >= (atomic_load(&l->taken) ? TAKES_SECONDS : ENDS_SECONDS)) {
+        ndp_host_link_part(l->link);
         _exit(FAILED);
+    }
 }
 
 /* ---- ranks that have joined ---- */
@@ -102,6 +106,9 @@ static void find_rank(ndp_lookout *l, const ndp_transport *t, int rank, const ch
     if (ndp_rank_state_is_sound(&s, t->world))
         ndp_last_text(&s, last, sizeof last);
     find(l, now, "%s%s", what, last);
+    const char *prefix = getenv("NDP_JOURNAL");
+    if (prefix && *prefix)
+        ndp_journal_write_file(prefix, &t->journals[rank], rank, t->world, l->message);
 }
 
 static void look_at_rank(ndp_lookout *l, const ndp_transport *t, int rank, double now) {
@@ -142,6 +149,40 @@ static void look_at_ranks(ndp_lookout *l, const ndp_transport *t, double now) {
     if (l->left > 0 && now - l->left > l->limit + 1)
         find(l, now, "rank %d (process %d) has waited for %g s, NDP_COMM_TIMEOUT, for the other ranks to leave MPI",
              l->rank, (int)getpid(), l->limit);
+}
+
+/* ---- other hosts ---- */
+
+/* "ranks 2-3" of the host whose lowest rank is `first`: those that are neighbours of it. */
+static void ranks_of_host(const ndp_transport *t, int first, char *out, size_t size) {
+    int last = first;
+    while (last + 1 < t->world && ndp_transport_host_of(t, last + 1) == ndp_transport_host_of(t, first))
+        last++;
+    if (last == first)
+        snprintf(out, size, "rank %d", first);
+    else
+        snprintf(out, size, "ranks %d-%d", first, last);
+}
+
+static void look_at_hosts(ndp_lookout *l, const ndp_transport *t, double now) {
+    int first;
+    char ranks[48], own[96] = "", other[96] = "another host";
+    if (!l->link || atomic_load(&t->health->failed))
+        return;
+    ndp_link_news news = ndp_host_link_look(l->link, &first);
+    if (news == NDP_LINK_SAME || atomic_load(&t->health->failed))
+        return;
+    ranks_of_host(t, first, ranks, sizeof ranks);
+    if (t->hosts) {
+        snprintf(own, sizeof own, " on %s", t->hosts[l->rank].text);
+        snprintf(other, sizeof other, "%s", t->hosts[first].text);
+    }
+    if (news == NDP_LINK_LOST)
+        find(l, now, "rank %d%s: host %s (%s) has shown no sign of life for %d s: it, or its link, is down", l->rank,
+             own, other, ranks, NDP_LOST_SECONDS);
+    else
+        find(l, now, "rank %d on %s has died, or all of that host: its connection with rank %d%s has ended", first,
+             other, l->rank, own);
 }
 
 /* ---- before ranks have joined ---- */
@@ -198,6 +239,11 @@ static void leave_out_gap(ndp_lookout *l, double now) {
     l->looked = now;
 }
 
+static void look_at_joined(ndp_lookout *l, const ndp_transport *t, double now) {
+    look_at_ranks(l, t, now);
+    look_at_hosts(l, t, now);
+}
+
 static void *keep(void *arg) {
     ndp_lookout *l = arg;
     struct pollfd end = {.fd = l->end, .events = POLLIN};
@@ -206,7 +252,7 @@ static void *keep(void *arg) {
         const ndp_transport *t = atomic_load(&l->transport);
         leave_out_gap(l, now);
         if (t)
-            look_at_ranks(l, t, now);
+            look_at_joined(l, t, now);
         else
             look_at_siblings(l, now);
         act(l, now);
@@ -242,7 +288,8 @@ ndp_status ndp_lookout_begin(int rank, double limit, ndp_lookout **out) {
     return NDP_OK;
 }
 
-ndp_status ndp_lookout_connect(ndp_lookout *l, ndp_transport *t) {
+ndp_status ndp_lookout_connect(ndp_lookout *l, ndp_transport *t, ndp_host_link *link) {
+    l->link = link;
     l->neighbours = calloc((size_t)t->world, sizeof *l->neighbours);
     NDP_CHECK_MEMORY(l->neighbours, "for a world of %d ranks", t->world);
     for (int r = 0; r < t->world; r++) {
@@ -264,6 +311,11 @@ void ndp_lookout_enter(ndp_lookout *l, bool finalize) {
         atomic_store(&l->place, finalize ? FINALIZES : WORKS);
 }
 
+void ndp_lookout_part(ndp_lookout *l) {
+    if (l)
+        ndp_host_link_part(l->link);
+}
+
 void ndp_lookout_end(ndp_lookout *l) {
     if (!l)
         return;
@@ -271,6 +323,8 @@ void ndp_lookout_end(ndp_lookout *l) {
     (void)n;
     pthread_join(l->thread, NULL);
     close(l->end);
+    ndp_host_link_part(l->link);
+    ndp_host_link_close(l->link);
     free(l->neighbours);
     free(l);
 }
