@@ -271,6 +271,7 @@ static ndp_status run_all(launch_run *r, int *exit_code) {
         }
     }
     *exit_code = wait_for_all(r);
+    ndp_shm_world_write_journals(r->world);
     return NDP_OK;
 }
 
