@@ -191,6 +191,8 @@ static void report_end(const ndp_launch_opts *o, const ndp_mpirun_watch *w, int 
     enum { SIGNALS = 64 }; /* higher codes are exit codes of mpirun or ssh */
     char text[320], who[64];
     bool said = code <= 2 && (code == 0 || w->printed);
+    if (o->report && w->killed && !w->said)
+        o->report(o->user, "mpirun has lost a host, as it says above, and did not end by itself: its ranks are killed");
     if (!o->report || w->killed || said || code == 128 + SIGINT || (o->stop && *o->stop && code <= 2))
         return;
     ndp_mpirun_watch_first(w, who);

@@ -22,13 +22,21 @@ void ndp_mpirun_watch_begin(ndp_mpirun_watch *w, pid_t mpirun, int world, int er
 
 /* ---- what ranks write ---- */
 
-/* A line of a rank that has failed begins with its number (cli/ranks.c, comm/watch/lookout.c). */
+static bool begins(const char *line, const char *with) { return strncmp(line, with, strlen(with)) == 0; }
+
+/* A line of a rank that has failed begins with its number (cli/ranks.c, comm/watch/lookout.c). Open MPI's own words
+ * about a host are those of the versions 4 and 5. */
 static void end_line(ndp_mpirun_watch *w) {
-    static const char failed[] = "ndparallel: rank ", warning[] = "warning";
+    static const char *const lost[] = {"ORTE has lost communication", "ORTE was unable to reliably",
+                                       "PRTE has lost communication", "PRTE was unable to reliably"};
     w->line[w->length < (int)sizeof w->line ? w->length : (int)sizeof w->line - 1] = '\0';
-    if (w->failed <= 0 && strncmp(w->line, failed, sizeof failed - 1) == 0)
+    bool failed = begins(w->line, "ndparallel: rank ");
+    w->said |= failed;
+    for (int i = 0; i < NDP_COUNT(lost); i++)
+        failed |= begins(w->line, lost[i]);
+    if (w->failed <= 0 && failed)
         w->failed = ndp_now();
-    w->printed |= w->length > 0 && strncmp(w->line, warning, sizeof warning - 1) != 0;
+    w->printed |= w->length > 0 && !begins(w->line, "warning");
     w->length = 0;
 }
 

@@ -16,7 +16,8 @@ typedef struct ndp_mpirun_watch {
     int first;     /* of these, the one that ended first; -1: none yet, or it is not certain */
     bool ended;    /* some of them */
     bool printed;  /* something that is no warning was written */
-    double failed; /* when a rank said that the run has failed; 0: none has */
+    bool said;     /* a rank has said why */
+    double failed; /* when a rank said that the run has failed, or mpirun that it lost a host; 0: not yet */
     bool killed;   /* mpirun did not end after that, and was killed */
     char line[32]; /* the beginning of the line that is being written */
     int length;
