@@ -292,28 +292,11 @@ static void write_report(const train_run *r, int code) {
     free(run);
 }
 
-/* Ranks that fail leave their journals in the run folder, for `doctor`; not in that of another run. The folder is not
- * made for that. Its name is between quotes; one with a character that these hide is left out. */
-static void keep_journals(const train_arguments *a) {
-    char *folder = NULL, *prefix = NULL, *job = NULL;
-    if (getenv("NDP_JOURNAL") || ndp_config_get(a->job.config, "train.output_dir", &folder) != NDP_OK)
-        return;
-    int length = (int)strlen(folder) - 2;
-    bool plain = length > 0 && folder[0] == '"' && !strchr(folder, '\\');
-    if (plain && asprintf(&prefix, "%.*s/journal", length, folder + 1) >= 0 &&
-        asprintf(&job, "%.*s/job.yaml", length, folder + 1) >= 0 && (a->resume || access(job, F_OK) != 0))
-        setenv("NDP_JOURNAL", prefix, 1);
-    free(prefix);
-    free(job);
-    free(folder);
-}
-
 static int train_ranks(const train_arguments *a, int every, bool held, int argc, char **argv) {
     char **hosts;
     int code = place_ranks(a, &hosts);
     if (code)
         return code;
-    keep_journals(a);
     train_run r = {.arguments = a};
     r.ranks = (cli_ranks){.argc = argc,
                           .argv = argv,

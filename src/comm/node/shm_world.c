@@ -97,11 +97,12 @@ int ndp_shm_world_failed(const ndp_shm_world *w) {
 }
 
 void ndp_shm_world_write_journals(const ndp_shm_world *w) {
-    const char *prefix = getenv("NDP_JOURNAL");
+    char own[NDP_JOURNAL_PREFIX];
     const ndp_health *h = w->node.health;
+    const char *prefix = ndp_journal_prefix(h, own);
     int failed = ndp_shm_world_failed(w);
     char why[sizeof h->message + 32];
-    for (int r = 0; prefix && *prefix && failed >= 0 && r < w->ranks; r++) {
+    for (int r = 0; prefix && failed >= 0 && r < w->ranks; r++) {
         snprintf(why, sizeof why, "rank %d failed: %s", failed, h->message);
         ndp_journal_write_file(prefix, &w->node.journals[r], r, w->ranks, r == failed ? h->message : why);
     }

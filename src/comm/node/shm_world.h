@@ -39,7 +39,7 @@ bool ndp_shm_world_left(const ndp_shm_world *w, int rank);
 /* The operation that a rank waits for, or else the last one that it began or ended, in words: "#57 send output of stage
  * 1, micro-batch 3 to rank 2 (2320 bytes, tag 13) of group pp forward". Returns `out`, empty if there is none. */
 const char *ndp_shm_world_last(const ndp_shm_world *w, int rank, char *out, size_t size);
-/* After the failure of a rank: writes the journals of all ranks, also of those that were killed, to $NDP_JOURNAL.rankN.
+/* After the failure of a rank: writes the journals of all ranks, also of those that were killed, where they are kept.
  */
 void ndp_shm_world_write_journals(const ndp_shm_world *w);
 /* The rank that failed first; -1: none is recorded. */

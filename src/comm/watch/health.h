@@ -24,7 +24,12 @@ typedef struct ndp_health {
     _Atomic uint32_t failed; /* 0: no rank; 1: being written; 2: rank and message are valid */
     int rank, world;
     char message[1024];
-    ndp_presence of[]; /* by world rank */
+    /* Where journals go after a failure (ndp_transport_keep_journals): 0: nowhere; 1: being written; 2: to this run
+     * folder, as long as it is this run's. */
+    _Atomic uint32_t keeps;
+    char folder[1024];
+    uint64_t lock, job; /* the inodes of its lock and its job.yaml */
+    ndp_presence of[];  /* by world rank */
 } ndp_health;
 
 static inline size_t ndp_health_bytes(int world) { return sizeof(ndp_health) + (size_t)world * sizeof(ndp_presence); }

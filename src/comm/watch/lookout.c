@@ -101,13 +101,13 @@ static const char *host_of(const ndp_transport *t, int rank) { return t->hosts ?
 
 /* What the rank did last is in its journal, which is in shared memory. */
 static void find_rank(ndp_lookout *l, const ndp_transport *t, int rank, const char *what, double now) {
-    char last[NDP_LAST_TEXT] = "";
+    char last[NDP_LAST_TEXT] = "", own[NDP_JOURNAL_PREFIX];
     ndp_rank_state s = ndp_journal_read(&t->journals[rank]);
     if (ndp_rank_state_is_sound(&s, t->world))
         ndp_last_text(&s, last, sizeof last);
     find(l, now, "%s%s", what, last);
-    const char *prefix = getenv("NDP_JOURNAL");
-    if (prefix && *prefix)
+    const char *prefix = ndp_journal_prefix(t->health, own);
+    if (prefix)
         ndp_journal_write_file(prefix, &t->journals[rank], rank, t->world, l->message);
 }
 
