@@ -2,6 +2,7 @@
  * The rules are those of the programs: Axolotl's utils/distributed.py and core/builders, Accelerate's
  * parallelism_config.py. */
 #include "base/hub.h"
+#include "import/import_model.h"
 #include "import/import_parts.h"
 
 #include <stdio.h>
@@ -318,14 +319,30 @@ ndp_status ndp_import_finish_optimizer(ndp_import *m) {
     return ndp_import_is_deepspeed(m) ? NDP_OK : finish_lion(m); /* DeepSpeed's Lion is the paper's */
 }
 
-/* A model may be a folder or a name in the Hub cache; if it is neither, the note says how to get it. */
+/* A model may be a folder or a name in the Hub cache; if it is neither, the note says how to get it. One that is known
+ * not to load is refused: a job that cannot train is no import. */
 static ndp_status check_model(ndp_import *m) {
-    char folder[NDP_PATH];
-    if (ndp_hub_find(NDP_HUB_MODEL, m->job.model.path, folder) != NDP_OK)
+    char folder[NDP_PATH], why[600];
+    const char *path = m->job.model.path, *key = ndp_import_is_axolotl(m) ? "base_model" : "model_name_or_path";
+    bool mixture = false, set = ndp_import_is_set(&m->notes, "model.path"),
+         found = ndp_hub_find(NDP_HUB_MODEL, path, folder) == NDP_OK;
+    if (!found)
         SAY(m, "model.path: %s\n", ndp_error_message());
     else if (!ndp_path_is_folder(folder))
-        SAY(m, "model.path '%s' is not a local folder: download the model and name its folder\n", m->job.model.path);
-    return NDP_OK;
+        SAY(m, "model.path '%s' is not a local folder: download the model and name its folder\n", path);
+    import_loads loads = ndp_import_model_loads(path, found ? folder : NULL, why, sizeof why, &mixture);
+    if (loads == LOADS_UNKNOWN)
+        SAY(m, "not checked: whether the model's family is supported; `plan` tells\n");
+    if (loads == LOADS_YES && mixture && m->job.adapter.type == NDP_ADAPTER_QLORA)
+        return ndp_import_refuse(&m->notes, "adapter", "qlora", ndp_import_node(&m->notes, "adapter"),
+                                 "a mixture's experts are not stored in 4 or 8 bits; lora trains the same factors "
+                                 "beside the weights as they are",
+                                 "adapter.type");
+    if (loads != LOADS_NO)
+        return NDP_OK;
+    m->notes.unloadable = true;
+    return ndp_import_refuse(&m->notes, set ? "model.path" : key, path, set ? NULL : ndp_import_node(&m->notes, key),
+                             why, set ? NULL : "model.path");
 }
 
 ndp_status ndp_import_finish(ndp_import *m) {
