@@ -17,14 +17,18 @@ static const struct {
     const char *names, *type, *why;
 } well_known[] = {
     /* clang-format off */
-    {"*-NVFP4 *-bnb-* *-GPTQ* *-AWQ* *-prequantized", NULL, "its weights are packed in a form that is not read (docs/guide/models.md)"},
-    {"google/gemma-4-E*", "gemma4", "its layers have inputs of their own (hidden_size_per_layer_input), which are not supported"},
-    {"google/gemma-4-*-A*B*", "gemma4", "its layers have an MLP beside a mixture, which is not supported"},
+    {"*-NVFP4 *-bnb-* *-GPTQ* *-AWQ* *-prequantized", NULL,
+     "its weights are packed in a form that is not read (docs/guide/models.md)"},
+    {"google/gemma-4-E*", "gemma4",
+     "its layers have inputs of their own (hidden_size_per_layer_input), which are not supported"},
+    {"google/gemma-4-*-A*B*", "gemma4",
+     "its layers have an MLP beside a mixture, which is not supported"},
     {"*/Llama-3.2-*Vision*", "mllama", 0},
     {"*/Llama-4-*", "llama4", 0},
-    {"meta-llama/* NousResearch/*Llama-[23]* codellama/* openlm-research/* huggyllama/* TinyLlama/* HuggingFaceTB/SmolLM-* "
-     "HuggingFaceTB/SmolLM2-* casperhansen/llama-* unsloth/*Llama-[23]* 01-ai/Yi-* Salesforce/xgen-* lmsys/vicuna-* "
-     "deepcogito/*-llama-* canopylabs/orpheus-* NousResearch/Hermes-3-Llama-* deepseek-ai/*-Distill-Llama-*", "llama", 0},
+    {"meta-llama/* NousResearch/*Llama-[23]* codellama/* openlm-research/* huggyllama/* TinyLlama/* "
+     "HuggingFaceTB/SmolLM-* HuggingFaceTB/SmolLM2-* casperhansen/llama-* unsloth/*Llama-[23]* 01-ai/Yi-* "
+     "Salesforce/xgen-* lmsys/vicuna-* deepcogito/*-llama-* canopylabs/orpheus-* NousResearch/Hermes-3-Llama-* "
+     "deepseek-ai/*-Distill-Llama-*", "llama", 0},
     {"mistralai/Mistral-7B-* mistralai/Mistral-Nemo-* mistralai/Ministral-8B-* mistralai/Magistral-Small-250[67] "
      "mistralai/Devstral-Small-2507 HuggingFaceH4/zephyr-7b-* teknium/OpenHermes-2*-Mistral-*", "mistral", 0},
     {"mistralai/Mistral-Small-3.* mistralai/Magistral-Small-2509 mistralai/Ministral-3-*", "mistral3", 0},
@@ -32,8 +36,9 @@ static const struct {
     {"Qwen/Qwen1.5-MoE-* Qwen/Qwen2-57B-A14B*", "qwen2_moe", 0},
     {"Qwen/Qwen2-VL-*", "qwen2_vl", 0},
     {"Qwen/Qwen2.5-VL-*", "qwen2_5_vl", 0},
-    {"Qwen/Qwen[12].5-[0-9]* Qwen/Qwen2.5-Coder-* Qwen/Qwen2.5-Math-* Qwen/Qwen2-[0-9]* Qwen/QwQ-* unsloth/Qwen2.5-[0-9]* "
-     "deepcogito/*-qwen-* agentica-org/DeepCoder-14B-* deepseek-ai/*-Distill-Qwen-*", "qwen2", 0},
+    {"Qwen/Qwen[12].5-[0-9]* Qwen/Qwen2.5-Coder-* Qwen/Qwen2.5-Math-* Qwen/Qwen2-[0-9]* Qwen/QwQ-* "
+     "unsloth/Qwen2.5-[0-9]* deepcogito/*-qwen-* agentica-org/DeepCoder-14B-* deepseek-ai/*-Distill-Qwen-*",
+     "qwen2", 0},
     {"Qwen/Qwen3-Next-*", "qwen3_next", 0},
     {"Qwen/Qwen3-VL-*-A*B*", "qwen3_vl_moe", 0},
     {"Qwen/Qwen3-VL-*", "qwen3_vl", 0},
@@ -50,7 +55,8 @@ static const struct {
     {"google/gemma-4-12B*", "gemma4_unified", 0},
     {"google/gemma-4-*", "gemma4", 0},
     {"microsoft/phi-1* microsoft/phi-2", "phi", 0},
-    {"microsoft/Phi-3-mini-* microsoft/Phi-3-medium-* microsoft/Phi-3.5-mini-* microsoft/phi-4 microsoft/Phi-4-mini-*", "phi3", 0},
+    {"microsoft/Phi-3-mini-* microsoft/Phi-3-medium-* microsoft/Phi-3.5-mini-* microsoft/phi-4 microsoft/Phi-4-mini-*",
+     "phi3", 0},
     {"allenai/OLMo-2-*", "olmo2", 0},
     {"allenai/Olmo-3-*", "olmo3", 0},
     {"allenai/OLMoE-*", "olmoe", 0},

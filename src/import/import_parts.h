@@ -141,8 +141,9 @@ typedef struct import_chat {
 } import_chat;
 
 #define NDP_IMPORT_NO_TEMPLATE                                                                                         \
-    "conversations are rendered by the tokenizer's own template, or by chatml, qwen_25, qwen3, llama3, gemma, gemma3 " \
-    "or phi_35; data.chat_template also takes a file, *.jinja"
+    "conversations are rendered by the tokenizer's own template, or by chatml, qwen2_vl, qwen_25, qwen3, qwen3_5, "    \
+    "llama3, gemma, gemma3, gemma4, phi_3, phi_35, pixtral or mistral_v*; data.chat_template also takes a file, "      \
+    "*.jinja"
 
 /* What all data sets together have. */
 typedef struct import_sets {

@@ -73,13 +73,19 @@ static const struct {
     {"chatml", "chatml"},
     {"qwen_25", "qwen2.5"},
     {"qwen3", "qwen3"},
+    {"qwen3_5", "qwen3.5"},
+    {"qwen2_vl", "qwen2"},
     {"llama3", "llama3"},
     {"gemma", "gemma2"},
     {"gemma3", "gemma3"},
+    {"gemma4", "gemma4"},
+    {"gemma4_unified", "gemma4"},
+    {"phi_3", "phi3-bos"},
     {"phi_35", "phi3.5"},
     {"mistral_v1", "mistral-v0.1"},
     {"mistral_v2v3", "mistral-v0.3"},
     {"mistral_v3_tekken", "mistral-nemo"},
+    {"pixtral", "mistral-nemo"},
 };
 
 static ndp_status finish_chats(ndp_import *m) {
