@@ -52,7 +52,11 @@ static void release(ndp_import *m) {
     ndp_strings_release(&m->read.reporters);
     ndp_strings_release(&m->read.lr_groups);
     ndp_strings_release(&m->read.group_modules);
-    free(m->read.chat_template);
+    ndp_strings_release(&m->read.added_tokens);
+    ndp_strings_release(&m->read.unfrozen);
+    char *texts[] = {m->read.chat_template, m->read.revision, m->read.eos_token, m->read.bos_token, m->read.unk_token};
+    for (int i = 0; i < NDP_COUNT(texts); i++)
+        free(texts[i]);
     ndp_import_forget_set(m);
     free(m->sets.chats);
     ndp_yaml_close(&m->yaml);

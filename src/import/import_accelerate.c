@@ -3,7 +3,7 @@
 #include "import/import_table.h"
 
 static const import_word mixed_words[] = {
-    {"no", WORD_NO, 0}, {"bf16", WORD_YES, 0}, {"fp16", 0, no_fp16}, {"fp8", 0, no_fp8}, {0}};
+    {"no", WORD_NO, 0}, {"bf16", WORD_YES, 0}, {"fp16", WORD_HALF, 0}, {"fp8", 0, no_fp8}, {0}};
 static const import_word strategies[] = {{"FULL_SHARD 1", FULL_SHARD, 0},
                                          {"SHARD_GRAD_OP 2", SHARD_GRAD_OP, 0},
                                          {"NO_SHARD 3", NO_SHARD, 0},
@@ -56,7 +56,7 @@ static const import_key keys[] = {
     {accelerate, "num_machines", SIZE(read.machines)},
     {accelerate, "distributed_type", WORD(read.distributed, distributed_words)},
     {accelerate, "mixed_precision", WORD(read.mixed, mixed_words), SETTLED_BY("precision.compute")},
-    {accelerate, "fp16", WORD(read.fp16, half_words), SETTLED_BY("precision.compute")},
+    {accelerate, "fp16", WORD(read.fp16, half_words)},
     {accelerate, "fp8_config", REFUSED(no_fp8), SETTLED_BY("precision.compute")},
     {accelerate, "gradient_accumulation_steps", INT(read.accumulation, 1, 1 << 24)},
     {accelerate, "gradient_clipping", NUMBER(job.optimizer.max_grad_norm, "[0, inf)")},
@@ -144,7 +144,7 @@ static const import_key keys[] = {
     {zero, "zero_hpz_partition_size", LEFT("set by parallelism.reshard_after_forward and dp_replicate_size")},
     {zero, "zero_quantized_*", REFUSED("communication is not quantized")},
     {enabled_bf16, "enabled", WORD(read.bf16, truth_or_auto)},
-    {enabled_fp16, "enabled", WORD(read.fp16, half_words), SETTLED_BY("precision.compute")},
+    {enabled_fp16, "enabled", WORD(read.fp16, half_words)},
     {enabled_fp16, "auto_cast loss_scale* min_loss_scale initial_scale_power hysteresis consecutive_hysteresis",
      LEFT(no_fp16)},
 

@@ -1,8 +1,6 @@
 /* Settings that depend on several keys of a file: layout, global batch, precision. Called once the whole file is read.
  * The rules are those of the programs: Axolotl's utils/distributed.py and core/builders, Accelerate's
  * parallelism_config.py. */
-#include "base/hub.h"
-#include "import/import_model.h"
 #include "import/import_parts.h"
 
 #include <stdio.h>
@@ -269,13 +267,17 @@ static ndp_status finish_batch(ndp_import *m) {
 /* ---- precision ---- */
 
 static void finish_precision(ndp_import *m) {
-    bool fp16 = m->read.fp16 == WORD_YES, fp32 = m->read.fp32 == WORD_YES;
-    bool bf16 =
-        m->read.bf16 == WORD_YES || m->read.bf16 == WORD_AUTO || m->read.half == WORD_YES || m->read.mixed == WORD_YES;
+    bool fp16 = m->read.fp16 == WORD_YES || m->read.mixed == WORD_HALF, fp32 = m->read.fp32 == WORD_YES;
+    bool bf16 = fp16 || m->read.bf16 == WORD_YES || m->read.bf16 == WORD_AUTO || m->read.half == WORD_YES ||
+                m->read.mixed == WORD_YES;
     if (ndp_import_is_axolotl(m) && !m->read.bf16 && !fp16 && !fp32) /* Axolotl's default */
         bf16 = true;
     m->job.precision.compute = bf16 ? NDP_BF16 : NDP_F32;
-    if (bf16 && ndp_import_is_axolotl(m))
+    if (fp16)
+        SAY(m, "fp16: computation is in bf16, which has fewer bits and needs no loss scaling; weights are in fp32\n");
+    else if (m->read.half == WORD_YES && !ndp_import_is_axolotl(m))
+        SAY(m, "pure_bf16: computation is in bf16, weights and optimizer state are in fp32\n");
+    else if (bf16 && ndp_import_is_axolotl(m))
         SAY(m, "bf16: computation is in bf16, weights and optimizer state are in fp32; Axolotl %s\n",
             m->read.bf16 == WORD_YES ? "loads the weights as bf16" : "decides by the GPU it finds");
     ndp_import_mark(m, offsetof(ndp_config, precision.compute));
@@ -314,35 +316,11 @@ ndp_status ndp_import_finish_optimizer(ndp_import *m) {
     if (read & OPTIMIZER_PAGED)
         SAY(m, "optimizer.name %s: nothing is paged; the states stay in memory, and `plan` shows how much they take\n",
             ndp_optimizers[m->job.optimizer.name]->name);
+    if (read & OPTIMIZER_OF_4_BITS)
+        SAY(m, "optimizer.name adamw8bit: states of 8 bits, where torchao's have 4: finer, and twice as large\n");
     if (read & OPTIMIZER_OF_TORCHAO)
         SAY(m, "optimizer.name adamw8bit: blocks and codes are torchao's; states of embeddings are fp32\n");
     return ndp_import_is_deepspeed(m) ? NDP_OK : finish_lion(m); /* DeepSpeed's Lion is the paper's */
-}
-
-/* A model may be a folder or a name in the Hub cache; if it is neither, the note says how to get it. One that is known
- * not to load is refused: a job that cannot train is no import. */
-static ndp_status check_model(ndp_import *m) {
-    char folder[NDP_PATH], why[600];
-    const char *path = m->job.model.path, *key = ndp_import_is_axolotl(m) ? "base_model" : "model_name_or_path";
-    bool mixture = false, set = ndp_import_is_set(&m->notes, "model.path"),
-         found = ndp_hub_find(NDP_HUB_MODEL, path, folder) == NDP_OK;
-    if (!found)
-        SAY(m, "model.path: %s\n", ndp_error_message());
-    else if (!ndp_path_is_folder(folder))
-        SAY(m, "model.path '%s' is not a local folder: download the model and name its folder\n", path);
-    import_loads loads = ndp_import_model_loads(path, found ? folder : NULL, why, sizeof why, &mixture);
-    if (loads == LOADS_UNKNOWN)
-        SAY(m, "not checked: whether the model's family is supported; `plan` tells\n");
-    if (loads == LOADS_YES && mixture && m->job.adapter.type == NDP_ADAPTER_QLORA)
-        return ndp_import_refuse(&m->notes, "adapter", "qlora", ndp_import_node(&m->notes, "adapter"),
-                                 "a mixture's experts are not stored in 4 or 8 bits; lora trains the same factors "
-                                 "beside the weights as they are",
-                                 "adapter.type");
-    if (loads != LOADS_NO)
-        return NDP_OK;
-    m->notes.unloadable = true;
-    return ndp_import_refuse(&m->notes, set ? "model.path" : key, path, set ? NULL : ndp_import_node(&m->notes, key),
-                             why, set ? NULL : "model.path");
 }
 
 ndp_status ndp_import_finish(ndp_import *m) {
@@ -365,10 +343,7 @@ ndp_status ndp_import_finish(ndp_import *m) {
     NDP_TRY(ndp_import_finish_groups(m));
     NDP_TRY(ndp_import_finish_preference(m));
     NDP_TRY(ndp_import_finish_steps(m));
-    if (!m->job.model.path && !m->job.model.config)
-        SAY(m, "the file names no model: set model.path\n");
-    else if (m->job.model.path)
-        NDP_TRY(check_model(m));
+    NDP_TRY(ndp_import_finish_model(m));
     NDP_TRY(ndp_import_finish_data(m));
     return ndp_import_finish_events(m);
 }

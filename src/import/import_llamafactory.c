@@ -114,8 +114,8 @@ static const import_key keys[] = {
 
     /* precision, memory, ranks */
     {lf, "bf16", WORD(read.bf16, truth_or_auto)},
-    {lf, "fp16", WORD(read.fp16, half_words), SETTLED_BY("precision.compute")},
-    {lf, "pure_bf16", REFUSED("master weights are kept in fp32"), SETTLED_BY("precision.compute")},
+    {lf, "fp16", WORD(read.fp16, half_words)},
+    {lf, "pure_bf16", WORD(read.half, truth)},
     {lf, "fp8*", REFUSED(no_fp8), SETTLED_BY("precision.compute")},
     {lf, "tf32", LEFT("matrix products are in fp32 or bf16 (precision.compute)")},
     {lf, "disable_gradient_checkpointing", WORD(read.checkpointing, recomputes)},

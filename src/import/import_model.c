@@ -1,15 +1,18 @@
-/* Whether the model that a file names is of a family that loads: by its config.json, where the folder is here or in the
- * Hub cache, else by the names under which well-known models are published. */
-#include "import/import_model.h"
-
+/* The model that a file names: whether it is of a family that loads, by its config.json, where the folder is here or in
+ * the Hub cache, else by the names under which well-known models are published; whether its tokenizer has the tokens
+ * that the file names; which of its parameters are trained. */
 #include "base/hub.h"
 #include "base/json.h"
+#include "import/import_parts.h"
 #include "model/architecture.h"
 #include <fnmatch.h>
 #include <json-c/json.h>
+#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+typedef enum import_loads { LOADS_UNKNOWN, LOADS_YES, LOADS_NO } import_loads;
 
 /* Published names, patterns divided by spaces, and the model_type of their config.json. The first row that fits counts.
  * A model that does not load although others of its type do has a reason. */
@@ -32,6 +35,7 @@ static const struct {
     {"mistralai/Mistral-7B-* mistralai/Mistral-Nemo-* mistralai/Ministral-8B-* mistralai/Magistral-Small-250[67] "
      "mistralai/Devstral-Small-2507 HuggingFaceH4/zephyr-7b-* teknium/OpenHermes-2*-Mistral-*", "mistral", 0},
     {"mistralai/Mistral-Small-3.* mistralai/Magistral-Small-2509 mistralai/Ministral-3-*", "mistral3", 0},
+    {"*/Mistral-Small-4-*", "mistral4", 0},
     {"mistralai/Mixtral-* mistral-community/Mixtral-*", "mixtral", 0},
     {"Qwen/Qwen1.5-MoE-* Qwen/Qwen2-57B-A14B*", "qwen2_moe", 0},
     {"Qwen/Qwen2-VL-*", "qwen2_vl", 0},
@@ -159,7 +163,9 @@ static import_loads by_name(const char *path, char *why, size_t size, bool *mixt
     return LOADS_UNKNOWN;
 }
 
-import_loads ndp_import_model_loads(const char *path, const char *folder, char *why, size_t size, bool *mixture) {
+/* `folder`: where the model is on this machine, or NULL. LOADS_NO: `why` has the reason. LOADS_YES: *mixture, whether
+ * it has experts. */
+static import_loads model_loads(const char *path, const char *folder, char *why, size_t size, bool *mixture) {
     ndp_model_spec spec = {0};
     char *config = folder ? ndp_format("%s/config.json", folder) : NULL;
     import_loads loads = LOADS_UNKNOWN;
@@ -174,4 +180,222 @@ import_loads ndp_import_model_loads(const char *path, const char *folder, char *
     }
     free(config);
     return loads == LOADS_UNKNOWN ? by_name(path, why, size, mixture) : loads;
+}
+
+/* ---- tokens ---- */
+
+/* The files of a tokenizer's folder; NULL: not there. */
+typedef struct tokenizer_files {
+    struct json_object *config, *tokenizer;
+} tokenizer_files;
+
+static struct json_object *read_json(const char *folder, const char *file) {
+    struct json_object *value = NULL;
+    char *path = folder ? ndp_format("%s/%s", folder, file) : NULL;
+    if (path && ndp_path_exists(path) && ndp_json_read(path, &value) != NDP_OK)
+        value = NULL;
+    free(path);
+    return value;
+}
+
+static bool has_token(const tokenizer_files *t, const char *token) {
+    struct json_object *model = json_object_object_get(t->tokenizer, "model"),
+                       *added = json_object_object_get(t->tokenizer, "added_tokens"),
+                       *vocab = json_object_object_get(model, "vocab");
+    for (size_t i = 0; json_object_is_type(added, json_type_array) && i < json_object_array_length(added); i++) {
+        const char *content = ndp_json_text(json_object_object_get(json_object_array_get_idx(added, i), "content"));
+        if (content && strcmp(content, token) == 0)
+            return true;
+    }
+    return json_object_is_type(vocab, json_type_object) && json_object_object_get_ex(vocab, token, NULL);
+}
+
+/* A token of tokenizer_config.json: a text, or an object with one. */
+static bool is_own(const tokenizer_files *t, const char *key, const char *token) {
+    struct json_object *value = json_object_object_get(t->config, key);
+    const char *own =
+        ndp_json_text(json_object_is_type(value, json_type_object) ? json_object_object_get(value, "content") : value);
+    return own && strcmp(own, token) == 0;
+}
+
+static ndp_status refuse_token(ndp_import *m, const char *key, const char *token, const char *why) {
+    char name[64];
+    snprintf(name, sizeof name, "special_tokens.%s", key);
+    if (!ndp_import_find(&m->notes, name))
+        snprintf(name, sizeof name, ndp_import_find(&m->notes, "tokens") ? "tokens" : "special_tokens");
+    return ndp_import_refuse(&m->notes, name, token, ndp_import_node(&m->notes, name), why, "data.tokenizer");
+}
+
+/* One that the vocabulary lacks would add a row to it. Another one than the tokenizer's own ends texts, but begins
+ * none. */
+static ndp_status check_token(ndp_import *m, const tokenizer_files *t, const char *key, const char *token) {
+    bool ends = strcmp(key, "eos_token") == 0, begins = strcmp(key, "bos_token") == 0;
+    if (!token || is_own(t, key, token))
+        return NDP_OK;
+    if (t->tokenizer && !has_token(t, token))
+        return refuse_token(m, key, token, "the tokenizer has no such token, and none is added to the vocabulary");
+    if (t->tokenizer && begins)
+        return refuse_token(m, key, token, "not the tokenizer's own token; change that in tokenizer_config.json");
+    if (!t->tokenizer && !ends && !begins && strcmp(key, "unk_token") != 0)
+        return refuse_token(m, key, token,
+                            "whether the tokenizer has it is not known without the model's folder; none is added");
+    if (!t->tokenizer && begins)
+        SAY(m, "not checked: bos_token %s has to be the tokenizer's own\n", token);
+    if (!ends || ndp_import_is_set(&m->notes, "data.end_token"))
+        return NDP_OK;
+    ndp_import_mark(m, offsetof(ndp_config, data.end_token));
+    SAY(m, "data.end_token %s: ends texts and answers without a template%s\n", token,
+        t->tokenizer ? "" : "; a run stops at its start if the tokenizer has no such token");
+    return ndp_option_copy_text(token, &m->job.data.end_token);
+}
+
+static ndp_status finish_tokens(ndp_import *m, const char *folder) {
+    const import_values *r = &m->read;
+    if (!r->eos_token && !r->bos_token && !r->unk_token && !r->added_tokens.n)
+        return NDP_OK;
+    const char *at = m->job.data.tokenizer ? m->job.data.tokenizer : folder;
+    tokenizer_files t = {read_json(at, "tokenizer_config.json"), read_json(at, "tokenizer.json")};
+    ndp_status st = check_token(m, &t, "eos_token", r->eos_token);
+    if (st == NDP_OK)
+        st = check_token(m, &t, "bos_token", r->bos_token);
+    if (st == NDP_OK)
+        st = check_token(m, &t, "unk_token", r->unk_token);
+    for (int i = 0; i < r->added_tokens.n && st == NDP_OK; i++)
+        st = check_token(m, &t, "additional_special_tokens", r->added_tokens.items[i]);
+    json_object_put(t.config);
+    json_object_put(t.tokenizer);
+    return st;
+}
+
+/* A list of tokens to add, or, in old files, special ones by their names. */
+ndp_status ndp_import_tokens(ndp_import *m, struct fy_node *value, const char *name) {
+    if (fy_node_is_mapping(value))
+        return ndp_import_walk(m, value, "tokens", NULL, "special_tokens");
+    void *place = NULL;
+    for (struct fy_node *item; (item = fy_node_sequence_iterate(value, &place));) {
+        const char *token = ndp_yaml_text(item);
+        if (!token)
+            return ndp_yaml_fail(m->notes.y, item, "'%s': expected the text of a token", name);
+        NDP_TRY(ndp_strings_add(&m->read.added_tokens, token));
+    }
+    return NDP_OK;
+}
+
+/* ---- what is trained ---- */
+
+/* Patterns as Python's re.match takes them: from the beginning of the name. */
+static bool matches_one(const ndp_strings *patterns, const char *name) {
+    bool hit = false;
+    for (int i = 0; i < patterns->n && !hit; i++) {
+        regex_t r;
+        char *pattern = ndp_format("^(%s)", patterns->items[i]);
+        if (pattern && regcomp(&r, pattern, REG_EXTENDED | REG_NOSUB) == 0) {
+            hit = regexec(&r, name, 0, NULL, 0) == 0;
+            regfree(&r);
+        }
+        free(pattern);
+    }
+    return hit;
+}
+
+/* Names of all parameters have no effect, nor has any pattern beside an adapter, whose factors are trained. */
+static ndp_status finish_unfrozen(ndp_import *m) {
+    static const char *const parts[] = {"embed_tokens.weight",
+                                        "layers.0.self_attn.q_proj.weight",
+                                        "layers.3.linear_attn.in_proj_a.weight",
+                                        "layers.11.mlp.down_proj.weight",
+                                        "layers.0.input_layernorm.weight",
+                                        "norm.weight"};
+    const ndp_strings *patterns = &m->read.unfrozen;
+    bool whole = false, all = matches_one(patterns, "lm_head.weight");
+    for (int deep = 0; deep < 2; deep++) {
+        bool every = true;
+        for (int i = 0; i < NDP_COUNT(parts); i++) {
+            char name[96];
+            snprintf(name, sizeof name, "model.%s%s", deep ? "language_model." : "", parts[i]);
+            every = every && matches_one(patterns, name);
+        }
+        whole = whole || every;
+    }
+    if (patterns->n == 0 || (whole && all))
+        return NDP_OK;
+    if (m->job.adapter.type != NDP_ADAPTER_NONE) {
+        SAY(m, "unfrozen_parameters: beside an adapter, its factors alone are trained\n");
+        return NDP_OK;
+    }
+    return ndp_import_refuse(
+        &m->notes, "unfrozen_parameters", patterns->items[0], ndp_import_node(&m->notes, "unfrozen_parameters"),
+        "units are trained or frozen as a whole; model.frozen names the frozen ones", "model.frozen");
+}
+
+/* ---- the model ---- */
+
+static ndp_status add_revision(ndp_import *m) {
+    ndp_hub_name hub;
+    const char *path = m->job.model.path, *revision = m->read.revision;
+    if (!revision || ndp_import_is_set(&m->notes, "model.path"))
+        return NDP_OK;
+    if (ndp_path_exists(path) || !ndp_hub_parse(NDP_HUB_MODEL, path, &hub) || *hub.revision)
+        return ndp_import_refuse(&m->notes, "revision_of_model", revision,
+                                 ndp_import_node(&m->notes, "revision_of_model"),
+                                 "a revision is that of a name on the Hub", "model.path");
+    char *whole = ndp_format("%s@%s", path, revision);
+    ndp_status st = whole ? ndp_option_copy_text(whole, &m->job.model.path) : NDP_MEMORY(false, "for a name");
+    free(whole);
+    return st;
+}
+
+/* A model may be a folder or a name in the Hub cache; if it is neither, the note says how to get it. One that is known
+ * not to load is refused: a job that cannot train is no import. */
+static ndp_status check_model(ndp_import *m, const char *folder) {
+    char why[600];
+    const char *path = m->job.model.path, *key = ndp_import_is_axolotl(m) ? "base_model" : "model_name_or_path";
+    bool mixture = false, set = ndp_import_is_set(&m->notes, "model.path");
+    import_loads loads = model_loads(path, folder, why, sizeof why, &mixture);
+    if (loads == LOADS_UNKNOWN)
+        SAY(m, "not checked: whether the model's family is supported; `plan` tells\n");
+    if (loads == LOADS_YES && mixture && m->job.adapter.type == NDP_ADAPTER_QLORA)
+        return ndp_import_refuse(&m->notes, "adapter", "qlora", ndp_import_node(&m->notes, "adapter"),
+                                 "a mixture's experts are not stored in 4 or 8 bits; lora trains the same factors "
+                                 "beside the weights as they are",
+                                 "adapter.type");
+    if (loads != LOADS_NO)
+        return NDP_OK;
+    m->notes.unloadable = true;
+    return ndp_import_refuse(&m->notes, set ? "model.path" : key, path, set ? NULL : ndp_import_node(&m->notes, key),
+                             why, set ? NULL : "model.path");
+}
+
+static void finish_switches(ndp_import *m) {
+    if (m->read.reinit == WORD_YES) {
+        m->job.model.init = NDP_INIT_RANDOM;
+        ndp_import_mark(m, offsetof(ndp_config, model.init));
+    }
+    if (m->read.router_logits) {
+        bool balanced = m->read.router_logits == WORD_YES;
+        m->job.moe.balance = balanced ? NDP_BALANCE_SEQUENCE : NDP_BALANCE_NONE;
+        ndp_import_mark(m, offsetof(ndp_config, moe.balance));
+        if (balanced)
+            SAY(m,
+                "moe.balance sequence: the router's loss is that of each sequence and layer; transformers mixes all\n");
+    }
+}
+
+ndp_status ndp_import_finish_model(ndp_import *m) {
+    char folder[NDP_PATH];
+    finish_switches(m);
+    NDP_TRY(finish_unfrozen(m));
+    if (!m->job.model.path) {
+        if (!m->job.model.config)
+            SAY(m, "the file names no model: set model.path\n");
+        return finish_tokens(m, NULL);
+    }
+    NDP_TRY(add_revision(m));
+    bool found = ndp_hub_find(NDP_HUB_MODEL, m->job.model.path, folder) == NDP_OK;
+    if (!found)
+        SAY(m, "model.path: %s\n", ndp_error_message());
+    else if (!ndp_path_is_folder(folder))
+        SAY(m, "model.path '%s' is not a local folder: download the model and name its folder\n", m->job.model.path);
+    NDP_TRY(check_model(m, found ? folder : NULL));
+    return finish_tokens(m, found ? folder : NULL);
 }

@@ -65,7 +65,7 @@ typedef struct import_dialect {
 enum { FULL_SHARD = 1, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2 };
 /* How Accelerate distributes. */
 enum { DISTRIBUTED_NO = 1, DISTRIBUTED_DDP, DISTRIBUTED_FSDP, DISTRIBUTED_DEEPSPEED };
-enum { WORD_NO = 1, WORD_YES, WORD_AUTO, WORD_OFFLOAD }; /* 0: the file does not have the key */
+enum { WORD_NO = 1, WORD_YES, WORD_AUTO, WORD_OFFLOAD, WORD_HALF }; /* 0: the file does not have the key */
 enum { RING_PLAIN = 1, RING_ZIGZAG, RING_STRIPE, RING_GATHERED };
 enum {
     SCHEDULE_CONSTANT = 1,
@@ -80,7 +80,12 @@ enum { EVERY_NEVER = 1, EVERY_STEPS, EVERY_EPOCH };
 enum { RISE_LINEAR = 1, RISE_LOG };
 enum { STAGE_SFT = 1, STAGE_PT };
 /* What an optimizer has besides its name. */
-enum { OPTIMIZER_PAGED = 1 << 8, OPTIMIZER_OF_TORCHAO = 1 << 9, OPTIMIZER_NAME = OPTIMIZER_PAGED - 1 };
+enum {
+    OPTIMIZER_PAGED = 1 << 8,
+    OPTIMIZER_OF_TORCHAO = 1 << 9,
+    OPTIMIZER_OF_4_BITS = 1 << 10,
+    OPTIMIZER_NAME = OPTIMIZER_PAGED - 1
+};
 enum { EXCESS_DROP = 1, EXCESS_TRUNCATE, EXCESS_RAISE };
 enum { PAIRS_DPO = 1, PAIRS_IPO, PAIRS_ORPO, PAIRS_SIMPO, PAIRS_KTO };
 
@@ -116,7 +121,10 @@ struct import_values {
     ndp_strings lr_groups, group_modules;
     int pairs;                                                                      /* the key rl: PAIRS_... */
     double beta, trl_beta, odds_weight, nll_weight, margin, desirable, undesirable; /* of preferences; -1 */
-    int ignored;                                                                    /* a word that changes nothing */
+    char *revision, *eos_token, *bos_token, *unk_token;
+    ndp_strings added_tokens, unfrozen; /* tokens that the vocabulary has to have; patterns of parameters */
+    int router_logits, reinit, quadratic;
+    int ignored;                   /* a word that changes nothing */
     int stage, bits, neat_packing; /* LLaMA-Factory's; stage: STAGE_... */
 };
 
@@ -141,9 +149,9 @@ typedef struct import_chat {
 } import_chat;
 
 #define NDP_IMPORT_NO_TEMPLATE                                                                                         \
-    "conversations are rendered by the tokenizer's own template, or by chatml, qwen2_vl, qwen_25, qwen3, qwen3_5, "    \
-    "llama3, gemma, gemma3, gemma4, phi_3, phi_35, pixtral or mistral_v*; data.chat_template also takes a file, "      \
-    "*.jinja"
+    "conversations are rendered by the tokenizer's own template, or by chatml, qwen*, llama3, gemma, gemma3, "         \
+    "gemma4*, "                                                                                                        \
+    "phi_3*, pixtral or mistral_v*; data.chat_template also takes a file, *.jinja"
 
 /* What all data sets together have. */
 typedef struct import_sets {
@@ -181,6 +189,7 @@ NDP_API ndp_status ndp_import_roles_to_train(ndp_import *m, struct fy_node *valu
 NDP_API ndp_status ndp_import_plugins(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_deepspeed(ndp_import *m, struct fy_node *value, const char *name);
 
+NDP_API ndp_status ndp_import_tokens(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_lr_groups(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_tag(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_llamafactory_sets(ndp_import *m, struct fy_node *value, const char *name);
@@ -246,6 +255,8 @@ static inline bool ndp_import_knows_steps(const ndp_import *m) { return m->job.t
 ndp_status ndp_import_finish_schedule(ndp_import *m);
 /* import_finish.c: optimizer.name. */
 ndp_status ndp_import_finish_optimizer(ndp_import *m);
+/* import_model.c: the part about the model, its tokenizer and what of it is trained. */
+ndp_status ndp_import_finish_model(ndp_import *m);
 /* import_groups.c: optimizer.groups. */
 ndp_status ndp_import_finish_groups(ndp_import *m);
 /* The loss of pairs. */

@@ -19,7 +19,7 @@ reasons() {
 
 # "type pattern..." and "type class text_type" a line: the tables of published names, and of models of several parts.
 rows() { tr '\n' ' ' <"$1" | sed 's/" *"//g' | grep -oE "$2"; }
-rows "$src/import/import_model.c" '\{"[^"]+", "[a-z0-9_]+"' | sed -E 's/^\{"([^"]+)", "(.*)"$/\2 \1/' >names
+rows "$src/import/import_model.c" '\{"[^"]+", *"[a-z0-9_]+"' | sed -E 's/^\{"([^"]+)", *"(.*)"$/\2 \1/' >names
 rows "$src/model/composites.c" '\{"[a-z0-9_]+", "[^"]+"[^}]*\.text = "[a-z0-9_]+"' |
     sed -E 's/^\{"([^"]+)", "([^"]+)".*"([^"]+)"$/\1 \2 \3/' >parts
 
@@ -44,7 +44,11 @@ config_of() {
     [ -n "$tiny" ] || return
     if [ -n "$text" ]; then
         echo "{\"model_type\": \"$1\", \"architectures\": [\"$(awk -v t="$1" '$1 == t { print $2 }' parts)\"], \"text_config\":"
-        tr '\n' ' ' <"$tiny" | sed -E "s/\"architectures\": \[[^]]*\],//; s/\"model_type\": \"[^\"]*\"/\"model_type\": \"$text\"/"
+        tr '\n' ' ' <"$tiny" | sed -E "s/\"architectures\": \[[^]]*\],//; s/\"model_type\": \"[^\"]*\"/\"model_type\": \"$text\"/" |
+            case $text in # heads of their real sizes: sections of positions, and blocks of nf4, go by them
+            qwen*) sed -E 's/"hidden_size": [0-9]+/"hidden_size": 512/; s/"(linear_[a-z]*_)head_dim": [0-9]+/"\1head_dim": 64/g' ;;
+            *) cat ;;
+            esac
         echo '}'
     else
         cat "$tiny"
@@ -88,6 +92,6 @@ sed 's/^/  /' unplanned
 echo "reasons of the others: files that have it, files that have no other"
 awk -F '\t' '{ n[$2]++; only[$2] += $1 == "only" } END { for (r in n) printf "%5d %5d  %s\n", n[r], only[r], r }' all | sort -rn
 [ "$files" = 250 ] || fail "$files examples, expected 250"
-[ "$planned" -ge 69 ] || fail "only $planned of Axolotl's examples are imported and planned"
+[ "$planned" -ge 110 ] || fail "only $planned of Axolotl's examples are imported and planned"
 [ "$planned" = "$checked" ] || fail "$((checked - planned)) of the imported jobs have no plan"
 end_of_cases

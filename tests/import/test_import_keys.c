@@ -107,6 +107,10 @@ static const sample axolotl_samples[] = {
     {"ring_attn_func", "batch_zigzag", "context_parallel_size: 2\n"},
     {"fsdp", "[full_shard]", "world_size: 4\n"},
     {"adapter", "lora", "lora_target_linear: true\n"},
+    {"revision_of_model", "v1", ""},
+    {"reinit_weights", "true", ""},
+    {"fp16", "true", "bf16: false\n"},
+    {"float16", "true", "bf16: false\n"},
     {"load_in_4bit", "true", "adapter: lora\nlora_target_linear: true\n"},
     {"load_in_8bit", "true", "adapter: lora\nlora_target_linear: true\n"},
     {"lora_r", "7", "adapter: lora\nlora_target_linear: true\n"},
@@ -180,6 +184,7 @@ static const sample accelerate_samples[] = {
     {"num_machines", "2", HYBRID},
     {"distributed_type", "FSDP", "num_processes: 4\n"},
     {"mixed_precision", "bf16", ""},
+    {"fp16", "true", ""},
     {"gradient_accumulation_steps", "3", ""},
     {"gradient_clipping", "0.5", ""},
     {"log_with", "tensorboard", ""},
@@ -221,6 +226,8 @@ static const sample llamafactory_samples[] = {
     {"warmup_steps", "5", "max_steps: 100\n"},
     {"warmup_ratio", "0.5", ""},
     {"bf16", "true", ""},
+    {"fp16", "true", ""},
+    {"pure_bf16", "true", ""},
     {"disable_gradient_checkpointing", "true", ""},
     {"fsdp", "[shard_grad_op]", ""},
     {"output_dir", "elsewhere", ""},
@@ -298,7 +305,7 @@ static void keys_set_what_the_table_says(void **state) {
         const char *section, *base;
         const sample *samples;
     } sampled[NDP_COUNT(programs)] = {
-        {"axolotl", "base_model: m\ndatasets: [{path: a.jsonl, type: chat_template}]\n", axolotl_samples},
+        {"axolotl", "base_model: org/m\ndatasets: [{path: a.jsonl, type: chat_template}]\n", axolotl_samples},
         {"llamafactory", "do_train: true\ndataset: some\n", llamafactory_samples},
         {"accelerate", "compute_environment: LOCAL_MACHINE\n", accelerate_samples},
         {"deepspeed:alone", "zero_optimization: {stage: 2}\n", deepspeed_samples}};
@@ -308,8 +315,7 @@ static void keys_set_what_the_table_says(void **state) {
             for (int i = 0; i < (*t)->n; i++) {
                 const import_key *k = &(*t)->keys[i];
                 bool reads = (k->kind == IMPORT_VALUE || k->kind == IMPORT_WORD) && !k->why;
-                /* fp16 only turns off what is not supported */
-                if (!reads || strcmp(k->section, sampled[p].section) != 0 || strcmp(k->names, "fp16") == 0)
+                if (!reads || strcmp(k->section, sampled[p].section) != 0)
                     continue;
                 const sample *s = sample_of(sampled[p].samples, k->names);
                 if (!s)
@@ -335,9 +341,7 @@ static void rows_say_what_happens(void **state) {
     check_line(text, "\n| `adam_beta1`, `adam_beta2` | `optimizer.betas` |  |\n");
     check_line(text, "\n| `optimizer` | `optimizer.name` | `adamw_torch`, ");
     check_line(text, "\n| `optimizer`: `muon` | not the same as Muon in fp32");
-    check_line(
-        text,
-        "; `fp16`: `true`; `float16` | fp16 is not supported; bf16 needs no loss scaling | `precision.compute` |\n");
+    check_line(text, "`fp16`, `float16` | `precision.compute` | bf16 |\n");
     check_line(text,
                "\n| `datasets.train_on_eos`, `datasets.train_on_eot`: another value | the token that ends a turn ");
     check_line(text,

@@ -113,12 +113,96 @@ static void a_folder_says_it_itself(void **state) {
     free(config);
 }
 
+static const char chat[] = "{\"eos_token\": {\"content\": \"</s>\"}, \"bos_token\": \"<s>\", \"unk_token\": null}",
+                  vocab[] = "{\"added_tokens\": [{\"content\": \"<|im_end|>\"}, {\"content\": \"<s>\"}],"
+                            " \"model\": {\"vocab\": {\"</s>\": 0, \"word\": 1}}}";
+
+static char *write_into(const char *folder, const char *name, const char *text) {
+    char *path = ndp_format("%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+    assert_true(f && fputs(text, f) >= 0 && fclose(f) == 0);
+    return path;
+}
+
+/* Equal to the tokenizer's own: nothing. Another that it has: the end token. None that it lacks. */
+static void tokens_are_looked_up(void **state) {
+    (void)state;
+    static const struct {
+        const char *keys, *end_token, *refused;
+    } cases[] = {
+        {"special_tokens: {eos_token: </s>, bos_token: <s>, unk_token: word, pad_token: x}", "\"auto\"", NULL},
+        {"special_tokens: {eos_token: <|im_end|>}", "\"<|im_end|>\"", NULL},
+        {"tokens: {eos_token: </s>, bos_token: <s>}", "\"auto\"", NULL},
+        {"tokens: [<|im_end|>, word]", "\"auto\"", NULL},
+        {"special_tokens: {eos_token: <|eot|>}", NULL,
+         "'special_tokens.eos_token: <|eot|>': the tokenizer has no such token, and none is added"},
+        {"special_tokens: {bos_token: word}", NULL, "'special_tokens.bos_token: word': not the tokenizer's own"},
+        {"tokens: [<|new|>]", NULL, "'tokens: <|new|>': the tokenizer has no such token"},
+        {"special_tokens: {additional_special_tokens: [<|new|>]}", NULL, "the tokenizer has no such token"}};
+    char folder[] = "/tmp/ndp_tokens_XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    char *paths[] = {write_into(folder, "tokenizer_config.json", chat), write_into(folder, "tokenizer.json", vocab)};
+    for (int k = 0; k < NDP_COUNT(cases); k++) {
+        char *text = ndp_format("base_model: %s\n%s" REST, folder, cases[k].keys);
+        imported i;
+        if (cases[k].refused)
+            CHECK_FAILS(import(&i, text, NULL), NDP_EINVAL, cases[k].refused);
+        else {
+            CHECK_OK(import(&i, text, NULL));
+            CHECK_KEYS(&i, {"data.end_token", cases[k].end_token});
+            check_round_trip(&i);
+        }
+        release(&i);
+        free(text);
+    }
+    for (int k = 0; k < NDP_COUNT(paths); k++) {
+        unlink(paths[k]);
+        free(paths[k]);
+    }
+    rmdir(folder);
+}
+
+static void what_else_a_model_has(void **state) {
+    (void)state;
+    static const struct {
+        const char *keys, *ours, *value, *note;
+    } cases[] = {
+        {"special_tokens: {eos_token: </s>}", "data.end_token", "\"</s>\"",
+         "a run stops at its start if the tokenizer"},
+        {"special_tokens: {bos_token: <s>}", "data.end_token", "\"auto\"", "not checked: bos_token <s> has to be"},
+        {"revision_of_model: v1", "model.path", "\"org/m@v1\"", "org/m@v1"},
+        {"reinit_weights: true", "model.init", "random", ""},
+        {"model_config: {output_router_logits: true}", "moe.balance", "sequence", "moe.balance sequence: "},
+        {"model_config: {output_router_logits: false}", "moe.balance", "none", ""},
+        {"unfrozen_parameters: [model.language_model.*, lm_head.*]", "model.frozen", "[]", ""},
+        {"unfrozen_parameters: ['model.*', lm_head]", "model.frozen", "[]", ""},
+        {"unfrozen_parameters: [model.norm]\nadapter: lora\nlora_target_linear: true", "adapter.type", "lora",
+         "unfrozen_parameters: beside an adapter, its factors alone are trained"},
+        {"optimizer: adamw_torch_4bit", "optimizer.name", "adamw8bit", "states of 8 bits, where torchao's have 4"},
+        {"lr_quadratic_warmup: true\nlr_scheduler: linear", "schedule.name", "linear", ""},
+        {"model_quantization_config: Mxfp4Config", "model.init", "pretrained", "are dequantised where they are read"},
+        {"plugins: [axolotl.integrations.swanlab.SwanLabPlugin]", "train.trackers", "[]", "a tracker; metrics are in"},
+    };
+    for (int k = 0; k < NDP_COUNT(cases); k++) {
+        char *text = ndp_format("base_model: org/m\n%s" REST, cases[k].keys);
+        imported i;
+        CHECK_OK(import(&i, text, NULL));
+        CHECK_KEYS(&i, {cases[k].ours, cases[k].value});
+        CHECK_NOTES(&i, cases[k].note);
+        check_round_trip(&i);
+        release(&i);
+        free(text);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(known_names_that_do_not_load_are_refused),
                                        cmocka_unit_test(known_names_that_load_say_nothing),
                                        cmocka_unit_test(unknown_names_get_a_note),
                                        cmocka_unit_test(force_and_set_continue),
                                        cmocka_unit_test(a_folder_says_it_itself),
+                                       cmocka_unit_test(tokens_are_looked_up),
+                                       cmocka_unit_test(what_else_a_model_has),
                                        cmocka_unit_test(qlora_of_a_mixture_is_refused_here)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
