@@ -31,8 +31,8 @@ static ndp_status run(ndp_import *m, const char *text, size_t size, const char *
     NDP_TRY(ndp_config_init(&m->job));
     NDP_TRY(ndp_yaml_open(&m->yaml, what, text, size, 0));
     NDP_TRY(ndp_import_choose(m));
-    for (int i = 0; m->dialect->defaults[i]; i++)
-        NDP_TRY(ndp_config_set(&m->job, m->dialect->defaults[i]));
+    if (m->dialect->defaults)
+        NDP_TRY(ndp_config_parse(&m->job, m->dialect->defaults, strlen(m->dialect->defaults), "defaults"));
     if (m->dialect->begin)
         m->dialect->begin(&m->read);
     NDP_TRY(ndp_import_walk(m, m->yaml.root, m->dialect->section, "parallelism_config_", ""));

@@ -47,6 +47,8 @@ typedef struct import_table {
     const import_key *keys;
     int n;
 } import_table;
+/* All of them; ends with NULL. */
+extern const import_table *const ndp_import_tables[];
 
 /* ---- what was read ---- */
 
@@ -54,8 +56,8 @@ typedef struct import_table {
 typedef struct import_values import_values;
 typedef struct import_dialect {
     const char *section, *name, *program;
-    const char *marks;           /* keys, separated by spaces, of which the file has at least one; NULL: any will do */
-    const char *const *defaults; /* assignments, ends with NULL */
+    const char *marks;    /* keys, separated by spaces, of which the file has at least one; NULL: any will do */
+    const char *defaults; /* a job file; NULL: ours */
     void (*begin)(import_values *read);   /* defaults of what is not in the job; NULL: none */
     ndp_status (*prepare)(ndp_import *m); /* once all is read; NULL: nothing */
     bool whole;                           /* the file describes the whole training, not the layout alone */
@@ -166,7 +168,6 @@ typedef struct import_sets {
 struct ndp_import {
     ndp_config job;
     bool imported[NDP_MOST_OPTIONS]; /* a flag for each of ndp_options: it is written to the job */
-    const import_table *const *tables;
     const import_dialect *dialect;
     ndp_yaml yaml, deepspeed_yaml; /* the file, and the one that its key deepspeed names */
     char *deepspeed_text;
@@ -207,10 +208,8 @@ ndp_status ndp_import_deepspeed_training(ndp_import *m);
 
 /* ---- the walk by the tables ---- */
 
-/* The key of a section that a name, with or without the prefix of its section, fits best; NULL: none. `tables` ends
- * with NULL. */
-const import_key *ndp_import_key(const import_table *const *tables, const char *section, const char *prefix,
-                                 const char *name);
+/* The key of a section that a name, with or without the prefix of its section, fits best; NULL: none. */
+const import_key *ndp_import_key(const char *section, const char *prefix, const char *name);
 /* Whether a section has the key, if only by its part before a colon. */
 bool ndp_import_has_key(const char *section, const import_key *k);
 /* Reads the keys of a mapping by the table's section; `name` is the mapping's own, "" at the top. */

@@ -7,27 +7,19 @@ const import_table *const ndp_import_tables[] = {&ndp_import_axolotl, &ndp_impor
                                                  NULL};
 
 /* The defaults of Axolotl and of the transformers' Trainer below it. */
-static const char *const axolotl_defaults[] = {"model.path=null",          "data.sequence_length=512",
-                                               "optimizer.weight_decay=0", "optimizer.betas=[0.9, 0.999]",
-                                               "schedule.min_lr_ratio=0",  "train.output_dir=./model-out",
-                                               "checkpoint.keep=4",        NULL};
+static const char axolotl_defaults[] =
+    "model: {path: null}\ndata: {sequence_length: 512}\noptimizer: {weight_decay: 0, betas: [0.9, 0.999]}\n"
+    "schedule: {min_lr_ratio: 0}\ntrain: {output_dir: ./model-out}\ncheckpoint: {keep: 4}\n";
 /* Those of LLaMA-Factory, and of the Trainer where it has none. */
-static const char *const llamafactory_defaults[] = {"model.path=null",
-                                                    "data.sequence_length=2048",
-                                                    "optimizer.lr=5e-5",
-                                                    "optimizer.weight_decay=0",
-                                                    "optimizer.betas=[0.9, 0.999]",
-                                                    "schedule.min_lr_ratio=0",
-                                                    "adapter.r=8",
-                                                    "train.output_dir=./trainer_output",
-                                                    NULL};
-static const char *const no_defaults[] = {NULL};
+static const char llamafactory_defaults[] =
+    "model: {path: null}\ndata: {sequence_length: 2048}\noptimizer: {lr: 5e-5, weight_decay: 0, betas: [0.9, 0.999]}\n"
+    "schedule: {min_lr_ratio: 0}\nadapter: {r: 8}\ntrain: {output_dir: ./trainer_output}\n";
 
 /* At equal counts of known keys the first wins: a ParallelismConfig alone has keys that Axolotl has too. */
 static const import_dialect dialects[] = {
-    {"parallelism", "a ParallelismConfig", "Accelerate", NULL, no_defaults, NULL, NULL, false},
-    {"accelerate", "an Accelerate configuration", "Accelerate", NULL, no_defaults, NULL, NULL, false},
-    {"deepspeed:alone", "a DeepSpeed configuration", "DeepSpeed", NULL, no_defaults, NULL, NULL, false},
+    {"parallelism", "a ParallelismConfig", "Accelerate", NULL, NULL, NULL, NULL, false},
+    {"accelerate", "an Accelerate configuration", "Accelerate", NULL, NULL, NULL, NULL, false},
+    {"deepspeed:alone", "a DeepSpeed configuration", "DeepSpeed", NULL, NULL, NULL, NULL, false},
     {"axolotl", "an Axolotl configuration", "Axolotl", NULL, axolotl_defaults, NULL, NULL, true},
     {"llamafactory", "a LLaMA-Factory configuration", "LLaMA-Factory",
      "finetuning_type cutoff_len template stage lora_target dataset", llamafactory_defaults,
@@ -45,7 +37,6 @@ static bool has_mark(const ndp_import *m, const char *marks) {
 
 ndp_status ndp_import_choose(ndp_import *m) {
     int most = 0;
-    m->tables = ndp_import_tables;
     if (!m->yaml.root || !fy_node_is_mapping(m->yaml.root))
         return ndp_yaml_fail(&m->yaml, m->yaml.root,
                              "expected the keys of an Axolotl, LLaMA-Factory, Accelerate or DeepSpeed configuration");
@@ -54,8 +45,7 @@ ndp_status ndp_import_choose(ndp_import *m) {
         void *place = NULL;
         for (struct fy_node_pair *pair; (pair = fy_node_mapping_iterate(m->yaml.root, &place));) {
             const char *name = ndp_yaml_text(fy_node_pair_key(pair));
-            known +=
-                name && ndp_import_key(ndp_import_tables, dialects[d].section, "parallelism_config_", name) != NULL;
+            known += name && ndp_import_key(dialects[d].section, "parallelism_config_", name) != NULL;
         }
         if (known > most && has_mark(m, dialects[d].marks)) {
             most = known;
