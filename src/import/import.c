@@ -15,8 +15,9 @@ static ndp_status assign(ndp_import *m) {
 static ndp_status refuse_toml(const char *text, size_t size, const char *what) {
     NDP_CHECK(
         !ndp_foreign_is_toml(text, size),
-        "%s: a TOML file, as torchtitan's configurations are; only files of Axolotl, LLaMA-Factory, Accelerate and "
-        "DeepSpeed (YAML or JSON) are imported. `ndparallel config --defaults` prints a job file to fill in: "
+        "%s: a TOML file, as torchtitan's configurations are; only files of Axolotl, LLaMA-Factory, TRL, Accelerate, "
+        "DeepSpeed and transformers (YAML or JSON) are imported: see docs/guide/from-torchtitan.md. "
+        "`ndparallel config --defaults` prints a job file to fill in: "
         "torchtitan's "
         "data_parallel_replicate_degree, data_parallel_shard_degree, context_parallel_degree, "
         "tensor_parallel_degree and pipeline_parallel_degree are dp_replicate_size, dp_shard_size (-1: auto), "

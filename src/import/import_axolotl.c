@@ -341,6 +341,20 @@ static const import_key keys[] = {
     {axolotl, "hub_* push_* hf_use_auth_token", LEFT(no_hub)},
     {axolotl, "strict", LEFT("unknown keys are always refused")},
 
+    /* of kernels, memory, and other optimizers */
+    {axolotl, "large_head_attention sdpa_varlen use_dsv4_kernels use_glm_dsa_kernels dsv4_fp4_grouped_mode", LEFT(own_kernels)},
+    {axolotl, "fp32_norm_classes fp32_norms", LEFT("norms and the loss are in fp32")},
+    {axolotl, "generate_samples generation_* num_generation_samples", LEFT("use `ndparallel generate`")},
+    {axolotl, "is_preprocess preprocess_iterable total_supervised_tokens", LEFT(own_cache)},
+    {axolotl, "ple_cpu_offload", LEFT(no_offload)},
+    {axolotl, "torch_empty_cache_steps", LEFT(own_memory)},
+    {axolotl, "selective_checkpointing", LEFT("recomputation is per decoder block")},
+    {axolotl, "dion_* qgalore_*", LEFT("used only by other optimizers")},
+    {axolotl, "lora_alpha_pattern lora_rank_pattern", REFUSED(all_layers), SETTLED_BY("adapter.targets")},
+    {axolotl, "merge_method nvfp4_merge_aware", LEFT("`ndparallel merge` does it")},
+    {axolotl, "processor_kwargs tokenizer_save_jinja_files type_of_model", LEFT("read from the model folder")},
+    {axolotl, "role_boundaries", REFUSED(whole_turns), SETTLED_BY("data.train_on")},
+
     /* keys of older versions, which are in its examples still */
     {axolotl, "max_packed_sequence_len gptq_groupsize gptq_model_v1 torchdistx_path total_num_tokens adam_eps eta_min torch_dtype "
               "full_finetune base_model_ignore_patterns", LEFT(not_read)},

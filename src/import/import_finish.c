@@ -110,7 +110,14 @@ static ndp_status spread(ndp_import *m, sharding s, int rest) {
                 rest);
         return NDP_OK;
     }
-    if (one_replica && whole)
+    if (one_replica && whole && s.sharded && s.reshard && m->read.hpz > 1 && rest % m->read.hpz == 0) {
+        m->read.size[NDP_DP_REPLICATE] = rest / m->read.hpz;
+        m->read.size[NDP_DP_SHARD] = m->read.hpz;
+        SAY(m,
+            "zero_hpz_partition_size %d: dp_shard_size %d, also of the optimizer's state, which DeepSpeed cuts among "
+            "all ranks\n",
+            m->read.hpz, m->read.hpz);
+    } else if (one_replica && whole)
         *(s.sharded ? &m->read.size[NDP_DP_SHARD] : &m->read.size[NDP_DP_REPLICATE]) = rest;
     else if (ndp_import_is_axolotl(m) && whole && s.sharded)
         m->read.size[NDP_DP_SHARD] = rest;

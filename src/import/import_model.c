@@ -332,12 +332,12 @@ static ndp_status finish_unfrozen(ndp_import *m) {
 
 static ndp_status add_revision(ndp_import *m) {
     ndp_hub_name hub;
-    const char *path = m->job.model.path, *revision = m->read.revision;
-    if (!revision || ndp_import_is_set(&m->notes, "model.path"))
+    const char *path = m->job.model.path, *revision = m->read.revision,
+               *key = ndp_import_is_axolotl(m) ? "revision_of_model" : "model_revision";
+    if (!revision || strcmp(revision, "main") == 0 || ndp_import_is_set(&m->notes, "model.path"))
         return NDP_OK;
     if (ndp_path_exists(path) || !ndp_hub_parse(NDP_HUB_MODEL, path, &hub) || *hub.revision)
-        return ndp_import_refuse(&m->notes, "revision_of_model", revision,
-                                 ndp_import_node(&m->notes, "revision_of_model"),
+        return ndp_import_refuse(&m->notes, key, revision, ndp_import_node(&m->notes, key),
                                  "a revision is that of a name on the Hub", "model.path");
     char *whole = ndp_format("%s@%s", path, revision);
     ndp_status st = whole ? ndp_option_copy_text(whole, &m->job.model.path) : NDP_MEMORY(false, "for a name");

@@ -80,7 +80,7 @@ enum {
 };
 enum { EVERY_NEVER = 1, EVERY_STEPS, EVERY_EPOCH };
 enum { RISE_LINEAR = 1, RISE_LOG };
-enum { STAGE_SFT = 1, STAGE_PT };
+enum { STAGE_SFT = 1, STAGE_PT, STAGE_DPO, STAGE_KTO };
 /* What an optimizer has besides its name. */
 enum {
     OPTIMIZER_PAGED = 1 << 8,
@@ -94,7 +94,7 @@ enum { PAIRS_DPO = 1, PAIRS_IPO, PAIRS_ORPO, PAIRS_SIMPO, PAIRS_KTO };
 /* What was read, where it does not go straight into the job. What the file lacks is 0, unless noted. */
 struct import_values {
     int processes, machines;
-    int size[NDP_SIZES];
+    int size[NDP_SIZES], hpz;                       /* hpz: ranks that DeepSpeed's second copies are cut among */
     int distributed, strategy, reshard, zero_stage; /* zero_stage: -1 */
     bool undecided;                                 /* the number of data ranks is */
     ndp_strings fsdp;
@@ -126,19 +126,20 @@ struct import_values {
     char *revision, *eos_token, *bos_token, *unk_token;
     ndp_strings added_tokens, unfrozen; /* tokens that the vocabulary has to have; patterns of parameters */
     int router_logits, reinit, quadratic;
-    int ignored;                   /* a word that changes nothing */
-    int stage, bits, neat_packing; /* LLaMA-Factory's; stage: STAGE_... */
+    int peft, answers_only;                   /* TRL's */
+    int ignored;                              /* a word that changes nothing */
+    int stage, bits, neat_packing, pref_loss; /* LLaMA-Factory's; stage: STAGE_..., pref_loss: PAIRS_... */
 };
 
 /* The data set that is being read. */
 typedef struct import_set {
     char *path, *type, *ds_type, *template;
     char *text, *messages, *prompt, *input, *response; /* names of fields */
-    char *chosen, *rejected;                           /* of pairs */
+    char *chosen, *rejected, *label;                   /* of pairs, and of single answers */
     char *role, *content, *train;                      /* names of fields of a message */
     char *format, *no_input_format;                    /* of a custom type */
     char *hub, *config, *revision, *split;             /* of a data set on the Hub */
-    int sharegpt;                                      /* WORD_YES: LLaMA-Factory's formatting */
+    int sharegpt, ranking;                             /* WORD_YES: LLaMA-Factory's formatting, its pairs */
     ndp_strings files;
     ndp_str own; /* what it has other than the sets before it: ", format: alpaca, text_field: \"body\"" */
 } import_set;
@@ -196,6 +197,8 @@ NDP_API ndp_status ndp_import_tag(ndp_import *m, struct fy_node *value, const ch
 NDP_API ndp_status ndp_import_llamafactory_sets(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_llamafactory_template(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_llamafactory_targets(ndp_import *m, struct fy_node *value, const char *name);
+void ndp_import_begin_trl(import_values *read);
+ndp_status ndp_import_prepare_trl(ndp_import *m);
 void ndp_import_begin_llamafactory(import_values *read);
 ndp_status ndp_import_prepare_llamafactory(ndp_import *m);
 

@@ -5,7 +5,7 @@
 
 #include "import/import_parts.h"
 
-extern const import_table ndp_import_axolotl, ndp_import_accelerate, ndp_import_llamafactory;
+extern const import_table ndp_import_axolotl, ndp_import_accelerate, ndp_import_llamafactory, ndp_import_trl;
 /* Sets the tables and the dialect that knows the most keys of the file. */
 NDP_API ndp_status ndp_import_choose(ndp_import *m);
 

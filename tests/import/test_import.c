@@ -507,15 +507,23 @@ static const char *const refused[][2] = {
     {"base_model: m\nmax_steps: 3\ndeepspeed: {zero_optimization: {stage: 3, zero_quantized_weights: true}}\n",
      "'deepspeed.zero_optimization.zero_quantized_weights: true': communication is not quantized"},
     /* no configuration of theirs */
-    {"", "expected the keys of an Axolotl, LLaMA-Factory, Accelerate or DeepSpeed configuration"},
-    {"[1, 2]", "their.yaml:1:1: expected the keys of an Axolotl, LLaMA-Factory, Accelerate or DeepSpeed configuration"},
-    {"colour: red\n", "their.yaml:1:1: the file has no key of an Axolotl, LLaMA-Factory, Accelerate or DeepSpeed "
-                      "configuration, such as"},
-    {"train: {steps: 3}\n", "no key of an Axolotl, LLaMA-Factory, Accelerate or DeepSpeed configuration"},
+    {"", "expected the keys of a configuration of Axolotl, LLaMA-Factory, TRL, Accelerate, DeepSpeed or transformers"},
+    {"[1, 2]", "their.yaml:1:1: expected the keys of a configuration of Axolotl"},
+    {"colour: red\n", "their.yaml:1:1: the file has no key of a configuration of Axolotl, LLaMA-Factory, TRL, "
+                      "Accelerate, DeepSpeed or transformers, such as base_model"},
+    {"train: {steps: 3}\n", "no key of a configuration of Axolotl"},
+    {"model: {path: m}\ndata: {files: [a]}\nbatch: {global_batch_size: 1}\n",
+     "the keys are those of this program: a job file, which `ndparallel train` takes as it is"},
+    {"{\"job\": {}, \"training\": {\"seq_len\": 8}, \"parallelism\": {}, \"model\": {\"flavor\": \"8B\"}}",
+     "those of torchtitan; only configurations of Axolotl, LLaMA-Factory, TRL, Accelerate, DeepSpeed or transformers "
+     "are "
+     "imported: see docs/guide/from-torchtitan.md"},
+    {"max_seq_length: 2048\nload_in_4bit: true\nfull_finetuning: false\nrandom_state: 3407\n",
+     "those of Unsloth, which has no job files"},
     {"a: 1\n---\nb: 2\n", "a second document"},
     {"# torchtitan\n[job]\ndump_folder = \"./outputs\"\n\n[parallelism]\ntensor_parallel_degree = 2\n",
-     "their.yaml: a TOML file, as torchtitan's configurations are; only files of Axolotl, LLaMA-Factory, Accelerate "
-     "and DeepSpeed"},
+     "their.yaml: a TOML file, as torchtitan's configurations are; only files of Axolotl, LLaMA-Factory, TRL, "
+     "Accelerate, DeepSpeed and transformers (YAML or JSON) are imported: see docs/guide/from-torchtitan.md"},
     {"base_model: m\nmax_steps: 3\nwarmup_steps: 10.5\n",
      "their.yaml:3:1: 'warmup_steps' is 10.5, expected a whole number of steps, or a share below 1"},
 };
