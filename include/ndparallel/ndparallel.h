@@ -127,8 +127,8 @@ typedef struct ndp_import_opts {
 NDP_API ndp_status ndp_config_import(ndp_config *c, const char *path, const ndp_import_opts *o, char **job,
                                      char **notes);
 /* The keys of a program, "axolotl", "llamafactory", "trl", "accelerate", "deepspeed" or "transformers", as Markdown
- * tables: which key of ours each becomes, or why it is left out or not supported. `part`: one table, "imported", "left-out" or "unsupported";
- * NULL: all. NDP_EINVAL: another word. */
+ * tables: which key of ours each becomes, or why it is left out or not supported. `part`: one table, "imported",
+ * "left-out" or "unsupported"; NULL: all. NDP_EINVAL: another word. */
 NDP_API ndp_status ndp_config_import_keys(const char *program, const char *part, char **markdown);
 
 /* ---- worlds of ranks ---- */

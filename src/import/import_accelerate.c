@@ -69,6 +69,8 @@ static const import_key keys[] = {
     {accelerate, "debug", LEFT("collectives are checked against each other before the first step")},
     {accelerate, "use_cpu", LEFT("the device is train.device")},
     {accelerate, "enable_cpu_affinity", LEFT("the number of cores per rank is train.threads")},
+    {accelerate, "ec2_instance_type iam_role_name base_job_name image_uri profile py_version pytorch_version region sagemaker_* "
+                 "transformers_version additional_args", LEFT(launched)},
     {accelerate, "compute_environment machine_rank main_process_ip main_process_port main_training_function rdzv_* "
                  "same_network gpu_ids mpirun_config", LEFT(launched)},
     {accelerate, "ipex_config dynamo_*", LEFT(own_kernels)},
@@ -131,6 +133,10 @@ static const import_key keys[] = {
                 "load_universal_checkpoint use_node_local_storage", LEFT(own_memory)},
     {alone, "disable_allgather gradient_allreduce_op use_data_before_expert_parallelism", LEFT(overlapped)},
     {alone, "dataloader_drop_last", LEFT(all_read)},
+    {alone, "compile", LEFT(own_kernels)},
+    {alone, "tensor_parallel", SECTION("deepspeed tp")},
+    {"deepspeed tp", "autotp_size", AXIS(TP)},
+    {"deepspeed tp", "*", LEFT("tensor parallelism follows the model's architecture")},
     {alone, "torch_autocast", LEFT("the type of products is precision.compute")},
     {alone, "amp", REFUSED(no_fp16), SETTLED_BY("precision.compute")},
     {alone, "compression_training quantize_training sparse_attention progressive_layer_drop eigenvalue hybrid_engine",

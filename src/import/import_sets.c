@@ -117,7 +117,12 @@ static ndp_status finish_chats(ndp_import *m) {
     return NDP_OK;
 }
 
-static void finish_format(ndp_import *m) { m->job.data.format = m->sets.formats ? m->sets.format : NDP_RECORD_AUTO; }
+/* Pairs whose files are left to the user have no other. */
+static void finish_format(ndp_import *m) {
+    m->job.data.format = m->sets.formats ? m->sets.format : m->read.pairs ? NDP_RECORD_PREFERENCE : NDP_RECORD_AUTO;
+    if (m->read.pairs)
+        ndp_import_mark(m, offsetof(ndp_config, data.format));
+}
 
 /* Long texts continue in the next row in both programs; a long conversation is treated as Axolotl treats it. */
 static void finish_lengths(ndp_import *m) {
