@@ -132,6 +132,10 @@ static ndp_status spread(ndp_import *m, sharding s, int rest) {
 static ndp_status resolve_ranks(ndp_import *m, sharding s) {
     int64_t known = product(m);
     int ranks = m->notes.o->ranks ? m->notes.o->ranks : m->read.processes;
+    if (m->read.machines > 1)
+        SAY(m,
+            "num_machines %d: the layout is that of all ranks; --hostfile, mpirun or srun place them on the machines\n",
+            m->read.machines);
     if (m->read.distributed == DISTRIBUTED_NO && ranks > 1 && !m->notes.o->ranks) {
         SAY(m,
             "distributed_type NO is one process: num_processes %d is not used; --ranks %d makes so many data ranks\n",
@@ -262,6 +266,9 @@ static ndp_status finish_batch(ndp_import *m) {
     m->job.batch.global_batch_size = (int)global * rows;
     if (pairs)
         SAY(m, "batch sizes here count rows, of which a pair is two\n");
+    if (ndp_import_is_set(&m->notes, "batch.global_batch_size") ||
+        ndp_import_is_set(&m->notes, "batch.micro_batch_size"))
+        SAY(m, "of the file, which --set changes: ");
     SAY(m,
         "global batch %lld samples = micro batch %d x accumulation %d x %lld data ranks (dp_replicate %d x dp_shard "
         "%d)\n",
@@ -339,10 +346,13 @@ ndp_status ndp_import_finish(ndp_import *m) {
     if (ndp_import_is_deepspeed(m))
         return ndp_import_deepspeed_training(m);
     if (!m->dialect->whole) {
-        SAY(m,
-            "the file has the layout, but not the training: set model.path, data.files, batch, optimizer, schedule and "
-            "train.steps as in your script%s\n",
-            m->read.micro ? "" : " (micro batch 1 is assumed)");
+        static const char *const rest[] = {"model.path", "data.files",  "batch", "optimizer",
+                                           "schedule",   "train.steps", NULL};
+        SAY(m, "the file has the layout, but not the training");
+        ndp_import_say_unset(&m->notes, rest,
+                             m->read.micro || ndp_import_is_set(&m->notes, "batch.micro_batch_size")
+                                 ? "\n"
+                                 : ", as in your script (micro batch 1 is assumed)\n");
         return NDP_OK;
     }
     NDP_TRY(ndp_import_finish_adapter(m));

@@ -43,6 +43,9 @@ ndp_status ndp_import_fail(ndp_import_notes *n, const char *name, const char *fm
     __attribute__((format(printf, 3, 4)));
 /* True if the user sets this key of ours with --set. */
 bool ndp_import_is_set(const ndp_import_notes *n, const char *ours);
+/* Ends a remark: ": set model.path, batch" with those of the keys and sections that the user does not set (the list
+ * ends with NULL; nothing if all are set), and then `end`. */
+void ndp_import_say_unset(ndp_import_notes *n, const char *const *ours, const char *end);
 
 /* All notes, as lines of text; `kind` of file: "an Axolotl configuration". */
 NDP_API ndp_status ndp_import_report(const ndp_import_notes *n, const char *kind, char **notes);

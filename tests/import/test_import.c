@@ -612,7 +612,8 @@ static void accelerate_with_every_axis(void **state) {
                {"parallelism.cp_method", "ring"}, {"parallelism.reshard_after_forward", "false"},
                {"precision.compute", "bf16"}, {"train.recompute", "block"}, {"batch.global_batch_size", "4"});
     CHECK_NOTES(&i, "an Accelerate configuration", "x 4 data ranks (dp_replicate 2 x dp_shard 2)",
-                "the file has the layout, but not the training", "micro batch 1 is assumed",
+                "the file has the layout, but not the training: set model.path, data.files, batch, optimizer,",
+                "micro batch 1 is assumed",
                 "compute_environment (line 1), machine_rank (line 14), main_training_function (line 15)",
                 "fsdp_config.fsdp_offload_params (line 10)");
     check_round_trip(&i);

@@ -249,6 +249,22 @@ static void deepspeed_copies(void **state) {
     }
 }
 
+/* What the user sets is not asked for again; machines have a line. */
+static void notes_know_what_is_set(void **state) {
+    (void)state;
+    static const char *const sets[] = {"model.config=c.json", "data.files=[a]", "batch.micro_batch_size=2",
+                                       "optimizer.lr=1"};
+    const ndp_import_opts o = {.assignments = sets, .assignment_count = NDP_COUNT(sets)};
+    imported i;
+    CHECK_OK(import(&i, "distributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 8\n", &o));
+    CHECK_NOTES(&i, "not the training: set schedule, train.steps\n", "num_machines 2: the layout is that of all ranks",
+                "of the file, which --set changes: global batch 8 samples");
+    release(&i);
+    CHECK_OK(import(&i, "zero_optimization: {stage: 1}\n", &o));
+    CHECK_NOTES(&i, "parts of the training: set train.steps\n");
+    release(&i);
+}
+
 /* ---- LLaMA-Factory ---- */
 
 static const char job[] = "model_name_or_path: m\nstage: sft\nfinetuning_type: lora\nlora_rank: 4\ndataset: ponds\n"
@@ -534,6 +550,7 @@ int main(void) {
         cmocka_unit_test(deepspeed_training),
         cmocka_unit_test(what_deepspeed_has_alone),
         cmocka_unit_test(deepspeed_copies),
+        cmocka_unit_test(notes_know_what_is_set),
         cmocka_unit_test(llamafactory_job),
         cmocka_unit_test_setup_teardown(llamafactory_sets, make_info, drop_info),
         cmocka_unit_test_setup_teardown(llamafactory_texts, make_info, drop_info),
