@@ -28,6 +28,10 @@ static const import_word quantizers[] = {{"bnb bitsandbytes nf4", 0, 0}, {"*", 0
 static const import_word mixes[] = {{"concat", 0, 0}, {"*", 0, mixed_as_is}, {0}};
 static const import_word recomputes[] = {{"true", WORD_NO, 0}, {"false", WORD_YES, 0}, {0}};
 static const import_word attentions[] = {{"auto disabled sdpa fa2 fa3", 0, 0}, {"*", 0, exact_attention}, {0}};
+static const char own_names[] = "history, system and tools are read from the fields of these names";
+static const import_word history_words[] = {{"history", 0, 0}, {"*", 0, own_names}, {0}},
+                         system_words[] = {{"system", 0, 0}, {"*", 0, own_names}, {0}},
+                         tools_words[] = {{"tools", 0, 0}, {"*", 0, own_names}, {0}};
 static const import_word samplings[] = {{"random", 0, 0}, {"*", 0, by_seed}, {0}};
 static const import_word formats[] = {
     {"alpaca", WORD_NO, 0}, {"sharegpt openai", WORD_YES, 0}, {"*", 0, plain_records}, {0}};
@@ -213,7 +217,10 @@ static const import_key keys[] = {
     {columns, "chosen", TEXT(set.chosen)},
     {columns, "rejected", TEXT(set.rejected)},
     {columns, "kto_tag", TEXT(set.label)},
-    {columns, "history system tools images videos audios", REFUSED(plain_records), SETTLED_BY("data.files")},
+    {columns, "history", WORD(read.ignored, history_words), SETTLED_BY("data.files")},
+    {columns, "system", WORD(read.ignored, system_words), SETTLED_BY("data.files")},
+    {columns, "tools", WORD(read.ignored, tools_words), SETTLED_BY("data.files")},
+    {columns, "images videos audios", REFUSED(plain_records), SETTLED_BY("data.files")},
     {tags, "role_tag", TEXT(set.role)},
     {tags, "content_tag", TEXT(set.content)},
     {tags, "user_tag assistant_tag system_tag", EACH(ndp_import_tag), SETTLED_BY("data.roles")},
