@@ -222,6 +222,23 @@ int ndp_nearest_names(const char *word, const char *const *candidates, int n, in
     return found;
 }
 
+bool ndp_pattern_repeats(const char *pattern) {
+    int depth = 0, within = 0; /* brackets that are open; the first that repeats, from 1 */
+    for (const char *at = pattern; *at; at++) {
+        bool group = at[1] == '(' && strchr("?*+@!", *at), repeats = *at == '*' || (*at == '+' && group);
+        if (repeats && within)
+            return true;
+        if (*at == '(')
+            depth++;
+        else if (*at == ')' && depth-- == within)
+            within = 0;
+        if (group && repeats)
+            within = depth + 1;
+        at += *at == '\\' && at[1];
+    }
+    return false;
+}
+
 int32_t ndp_hex_number(const char *digits, int n) {
     int32_t value = 0;
     for (int i = 0; i < n; i++) {

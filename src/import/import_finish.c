@@ -225,7 +225,9 @@ static ndp_status finish_layout(ndp_import *m) {
         m->job.parallelism.size[data] = 0;
         ndp_import_mark(m, offsetof(ndp_config, parallelism.size) + (size_t)data * sizeof m->job.parallelism.size[0]);
     }
-    m->job.parallelism.reshard_after_forward = s.reshard || !s.sharded;
+    bool staged = m->read.size[NDP_PP] > 1; /* the defaults of a pipeline, which a job file without these keys has */
+    s.late |= staged;
+    m->job.parallelism.reshard_after_forward = s.sharded ? s.reshard : !staged;
     if (!m->job.parallelism.reshard_after_forward)
         ndp_import_mark(m, offsetof(ndp_config, parallelism.reshard_after_forward));
     if (s.late) {

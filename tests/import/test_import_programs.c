@@ -48,8 +48,10 @@ static void regular_expressions_are_patterns(void **state) {
         {"model.language_model.layers.[\\d]+.(mlp|self_attn).(up|q)_proj",
          "@(model?language_model?layers?+([0-9])?@(mlp|self_attn)?@(up|q)_proj)"},
         {".*\\.(3|11)\\.self_attn\\.q_proj|.+_proj", "@(*.@(3|11).self_attn.q_proj|?*_proj)"},
-        {"(?:a.(b_)?\\d\\d+)*", "@(*(a?"
-                                "?(b_)@([0-9])+([0-9])))"},
+        {"(?:a.(b_)?\\d\\d)*", "@(*(a?"
+                               "?(b_)@([0-9])@([0-9])))"},
+        {"(?:a.(b_)?\\d\\d+)*", NULL}, /* may take forever */
+        {"(.*)+(.*)+(.*)+x", NULL},
         {"layers\\.[13]\\.q_proj", NULL},
         {"(q|k", NULL},
         {"q|k)", NULL},
@@ -304,6 +306,8 @@ static int make_info(void **state) {
         "\"messages\", \"kto_tag\": \"label\"}, \"tags\": {\"role_tag\": \"role\", \"content_tag\": \"content\"}},\n"
         " \"tagged\": {\"file_name\": \"likes.json\", \"formatting\": \"sharegpt\", \"columns\": {\"kto_tag\": "
         "\"good\"}},\n"
+        " \"scripts\": {\"script_url\": \"load.py\", \"file_name\": \"x.jsonl\"},\n"
+        " \"far\": {\"file_name\": \"https://a.b/c.jsonl\"},\n"
         " \"calls\": {\"file_name\": \"calls.json\", \"columns\": {\"tools\": \"api\"}}}\n";
     char *folder = strdup("/tmp/ndp-info-XXXXXX"), *data, *file;
     assert_true(folder && mkdtemp(folder));
@@ -407,6 +411,8 @@ static void what_llamafactory_has_alone(void **state) {
         {"ponds", "qwen", "use_galore: true\n", "'use_galore: true': another method of training"},
         {"ponds", "qwen", "quantization_bit: 3\n", "'quantization_bit: 3': weights are quantized"},
         {"ponds", "qwen", "neftune_noise_alpha: 5\n", "'neftune_noise_alpha: 5'"},
+        {"scripts", "qwen", "", "'scripts.script_url: load.py': download the data set as .jsonl and name its files"},
+        {"far", "qwen", "", "nothing is downloaded; name local files"},
         {"ponds", "qwen", "lora_rnak: 5\n", "'lora_rnak': unknown key; did you mean 'lora_rank'?"},
         {"[]", "qwen", "", "'dataset' has no name of a data set"},
     };
