@@ -23,21 +23,22 @@ typedef enum ndp_extent {
 
 typedef enum ndp_input_kind {
     /* Of every micro-batch, written by ndp_engine_load; i32, but for the router's and the last ones. */
-    NDP_INPUT_TOKENS,      /* ids */
-    NDP_INPUT_LABELS,      /* the ids to predict; -1: ignored */
-    NDP_INPUT_POSITIONS,   /* of a row in its document */
-    NDP_INPUT_STARTS,      /* the first row of its document: the first that a row may see */
-    NDP_INPUT_SAMPLES,     /* the sample of a row in the micro-batch; -1: padding */
-    NDP_INPUT_KEYS,        /* random words: what is dropped of a row follows from its own */
-    NDP_INPUT_ROWS,        /* the row itself: its number in the micro-batch, or in the cache */
-    NDP_INPUT_CHOICES,     /* of a row, for each mixture of experts its own: the experts that it goes to */
-    NDP_INPUT_ROUTER,      /* the same: the logits of its router, written by units; wide */
-    NDP_INPUT_DOCUMENTS,   /* the document of a row, with marks (ops/preference.h); -1: none */
-    NDP_INPUT_REFERENCE,   /* fp64, of a document: the log-probability of its answer under the reference model */
-    NDP_INPUT_WEIGHTS,     /* fp64, of a row: what its loss is multiplied by in the sum; */
-    NDP_INPUT_SCALES,      /* and its gradient: the same, divided by what the loss is a mean over */
-    NDP_INPUT_ROW_NUMBERS, /* wide, of a row, written by units: what the head says of it (ndp_row_numbers) */
-    NDP_INPUT_SCORES,      /* fp64, of a document, written by units: that under this model, and the answer's tokens */
+    NDP_INPUT_TOKENS,       /* ids */
+    NDP_INPUT_LABELS,       /* the ids to predict; -1: ignored */
+    NDP_INPUT_POSITIONS,    /* of a row in its document */
+    NDP_INPUT_STARTS,       /* the first row of its document: the first that a row may see */
+    NDP_INPUT_STATE_STARTS, /* the same: where layers with a state begin anew */
+    NDP_INPUT_SAMPLES,      /* the sample of a row in the micro-batch; -1: padding */
+    NDP_INPUT_KEYS,         /* random words: what is dropped of a row follows from its own */
+    NDP_INPUT_ROWS,         /* the row itself: its number in the micro-batch, or in the cache */
+    NDP_INPUT_CHOICES,      /* of a row, for each mixture of experts its own: the experts that it goes to */
+    NDP_INPUT_ROUTER,       /* the same: the logits of its router, written by units; wide */
+    NDP_INPUT_DOCUMENTS,    /* the document of a row, with marks (ops/preference.h); -1: none */
+    NDP_INPUT_REFERENCE,    /* fp64, of a document: the log-probability of its answer under the reference model */
+    NDP_INPUT_WEIGHTS,      /* fp64, of a row: what its loss is multiplied by in the sum; */
+    NDP_INPUT_SCALES,       /* and its gradient: the same, divided by what the loss is a mean over */
+    NDP_INPUT_ROW_NUMBERS,  /* wide, of a row, written by units: what the head says of it (ndp_row_numbers) */
+    NDP_INPUT_SCORES,       /* fp64, of a document, written by units: that under this model, and the answer's tokens */
     /* Of the engine. */
     NDP_INPUT_TABLE,        /* written once, by `fill` */
     NDP_INPUT_UNIT_TABLE,   /* the same, one row (NDP_EXTENT_ONE) for each of NDP_EXTENT_UNITS; a unit is handed its own

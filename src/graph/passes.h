@@ -22,10 +22,9 @@
     X(forward, always, "nodes", "writes each node by the rule of its op, with the collectives that it needs")          \
     X(backward, training, "nodes", "derives the gradients for the input and for the weights")                          \
     X(take_again, experts, "nodes", "takes the rows of experts again for weight gradients, to keep none")              \
-    X(filter_again, states, "nodes", "filters rows again for input gradients, to keep none but this rank's")           \
+    X(states_again, states, "nodes", "exchanges and filters again what states are made of, to keep this rank's rows")  \
     X(gather_tp_again, always, "nodes", "gathers rows over tp again for weight gradients, to keep none")               \
     X(gather_cp_again, always, "nodes", "gathers keys and values over cp again for input gradients")                   \
-    X(gather_states_again, states, "nodes", "gathers what states are made of again over sp and cp in both backwards")  \
     X(unpack_again, packed, "nodes", "unpacks packed matrices again in both backwards, to keep none")                  \
     X(ring, ring, "nodes", "writes attention over cp as a ring of turns")                                              \
     X(rounds, experts, "nodes",                                                                                        \

@@ -206,13 +206,13 @@ void ndp_job_release(ndp_job *j) {
 }
 
 static void note_states(const ndp_job *j, ndp_str *out) {
-    int cp = j->layout.size[NDP_CP], sp = j->layout.size[NDP_SP];
-    if (j->spec.layout.state_heads > 0 && cp * sp > 1)
+    const int *size = j->layout.size, heads = j->spec.layout.state_heads;
+    if (heads > 0 && heads / size[NDP_TP] % (size[NDP_CP] * size[NDP_SP]) != 0)
         ndp_str_addf(
             out,
-            "note: layers with a state: each rank of cp %d x sp %d gathers all rows of what it is made of, and "
-            "computes it%s\n",
-            cp, sp, cp > 1 && j->config->parallelism.cp_zigzag ? "; cp cuts contiguous chunks, not zig-zag" : "");
+            "note: layers with a state have %d key heads, which tp %d x cp %d x sp %d do not divide: each rank "
+            "of cp and sp gathers all rows of its own, and computes them\n",
+            heads, size[NDP_TP], size[NDP_CP], size[NDP_SP]);
 }
 
 void ndp_job_notes(const ndp_job *j, ndp_str *out) {

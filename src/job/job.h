@@ -66,9 +66,6 @@ void ndp_job_describe_groups(const ndp_job *j, const ndp_model *m, ndp_str *out)
 /* Threads of a rank, of `node_ranks` on its node: train.threads, or its part of the node's cores. */
 int ndp_job_threads(const ndp_job *j, int node_ranks);
 
-/* Whether cp cuts rows in zig-zag chunks: parallelism.cp_zigzag, but not for models with a state, whose rows follow
- * each other. */
-NDP_API bool ndp_job_zigzag(const ndp_job *j);
 /* Whether the job's collectives of a device are staged (train.collectives). `auto`: threads need it where each
  * has a GPU of its own, whose memory the others cannot access; processes where NCCL cannot connect them, which are
  * those that share a GPU, and those on `sim`. */

@@ -18,8 +18,6 @@ bool ndp_job_stages(const ndp_job *j) {
     return j->world > 1 && (c->train.share_gpu || strcmp(ndp_device_names[c->train.device], "cuda") != 0);
 }
 
-bool ndp_job_zigzag(const ndp_job *j) { return j->config->parallelism.cp_zigzag && j->spec.layout.state_heads == 0; }
-
 ndp_status ndp_job_engine(const ndp_job *j, int rank, const ndp_exec *exec, ndp_engine_opts *out) {
     const ndp_config *c = j->config;
     *out = (ndp_engine_opts){.step = {.exec = exec,
@@ -30,7 +28,7 @@ ndp_status ndp_job_engine(const ndp_job *j, int rank, const ndp_exec *exec, ndp_
                                       .recompute = c->train.recompute,
                                       .parallel = {.tp_sequence_parallel = c->parallelism.tp_sequence_parallel,
                                                    .cp_method = c->parallelism.cp_method,
-                                                   .cp_zigzag = ndp_job_zigzag(j),
+                                                   .cp_zigzag = c->parallelism.cp_zigzag,
                                                    .capacity_factor = c->moe.capacity_factor,
                                                    .head_rows = exec && !exec->device->host_memory ? 2048 : 0},
                                       .optimizer = ndp_job_optimizer(j)},

@@ -15,8 +15,6 @@ static int nth_data(const ndp_unit_builder *b, ndp_input_kind kind, int n) {
     return input < 0 ? NDP_NONE : ndp_graph_data(b->g, input);
 }
 
-int ndp_unit_all_starts(const ndp_unit_builder *b) { return nth_data(b, NDP_INPUT_STARTS, 1); }
-
 int ndp_unit_rows(const ndp_unit_builder *b) { return nth_data(b, NDP_INPUT_ROWS, ROWS_OF_QUERIES); }
 
 int ndp_unit_data(const ndp_unit_builder *b, ndp_input_kind kind) { return nth_data(b, kind, 0); }

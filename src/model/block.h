@@ -41,8 +41,6 @@ int ndp_unit_data(const ndp_unit_builder *b, ndp_input_kind kind);
 /* What the layer's mixer keeps, by its row there; which row of a cache, or of the micro-batch, each token is. */
 int ndp_unit_kept(const ndp_unit_builder *b, int row);
 int ndp_unit_rows(const ndp_unit_builder *b);
-/* Where the document of each row of the micro-batch begins, in order, on all ranks: of models with a state. */
-int ndp_unit_all_starts(const ndp_unit_builder *b);
 /* The value of `n` glued parameters from `place` on; NDP_NONE if the unit lacks it. */
 int ndp_unit_param(ndp_unit_builder *b, ndp_param place, int n);
 /* The matrix of `n` glued projections from `place` on: a parameter, or what the op unpack makes of packed ones. */

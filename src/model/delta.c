@@ -45,9 +45,11 @@ static bool is_cached(const ndp_unit_builder *b) { return b->m->opts.mode == NDP
 /* Columns [first, first + n) of the product, filtered over rows. */
 static int filtered(ndp_unit_builder *b, const char *name, int product, int64_t first, int64_t n, int which) {
     int ins[] = {ndp_graph_columns(b->g, product, first, n),
-                 ndp_unit_param(b, (ndp_param)((int)NDP_P_TAPS_Q + which), 1), ndp_unit_all_starts(b)};
+                 ndp_unit_param(b, (ndp_param)((int)NDP_P_TAPS_Q + which), 1),
+                 ndp_unit_data(b, NDP_INPUT_STATE_STARTS)};
+    const ndp_op_attr attr = {.heads = b->f->delta.key_heads, .head_dim = (int)n / b->f->delta.key_heads};
     return is_cached(b) ? continued(b, &ndp_op_conv_step, (ndp_op_attr){0}, name, which, ins, 3)
-                        : ndp_graph_op1(b->g, &ndp_op_conv_silu, NULL, name, ins, 3);
+                        : ndp_graph_op1(b->g, &ndp_op_conv_silu, &attr, name, ins, 3);
 }
 
 static int delta(ndp_unit_builder *b, int x) {
@@ -63,7 +65,7 @@ static int delta(ndp_unit_builder *b, int x) {
                  filtered(b, "v", product, 2 * keys, values, TAIL_V),
                  ndp_graph_op1(b->g, &ndp_op_delta_decay, NULL, "decay", steps, 3),
                  ndp_graph_columns(b->g, product, z + values, d->heads),
-                 ndp_unit_all_starts(b)};
+                 ndp_unit_data(b, NDP_INPUT_STATE_STARTS)};
     int o = is_cached(b) ? continued(b, &ndp_op_delta_step, attr, "delta", STATE, ins, 6)
                          : ndp_graph_op1(b->g, &ndp_op_delta_rule, &attr, "delta", ins, 6);
     o = ndp_unit_gate(b, head_norm(b, o), ndp_graph_columns(b->g, product, z, values), false);

@@ -1,5 +1,6 @@
 /* silu of a causal depthwise convolution (causal_conv.c), with the taps as files have them: a row for each column, the
- * last number weighs the row itself. u, which silu is of, is not kept: the backward computes it again. */
+ * last number weighs the row itself; those of x begin at attr.first. u, which silu is of, is not kept: the backward
+ * computes it again. Where axes cut the columns of x, they cut between attr.heads of attr.head_dim columns. */
 #include "ops/flow.h"
 #include "ops/shape.h"
 
@@ -7,10 +8,11 @@
 static ndp_status check(const ndp_op_call *c, int first) {
     const ndp_view *x = &c->in[first], *w = x + 1, *start = x + 2;
     NDP_SHAPE_SAME(c, c->in[0], *x);
-    NDP_SHAPE_CHECK(w->cols >= 1 && w->cols <= NDP_MAX_TAPS && w->rows == x->cols && w->dtype == x->dtype &&
-                        start->rows == x->rows && start->cols == 1 && start->dtype == NDP_I32,
-                    "%s: x " NDP_SHAPE ", w " NDP_SHAPE ", start " NDP_SHAPE ", with at most %d taps", c->op->name,
-                    NDP_SHAPE_ARGS(*x), NDP_SHAPE_ARGS(*w), NDP_SHAPE_ARGS(*start), NDP_MAX_TAPS);
+    NDP_SHAPE_CHECK(
+        w->cols >= 1 && w->cols <= NDP_MAX_TAPS && c->attr->first >= 0 && c->attr->first + x->cols <= w->rows &&
+            w->dtype == x->dtype && start->rows == x->rows && start->cols == 1 && start->dtype == NDP_I32,
+        "%s: x " NDP_SHAPE ", w " NDP_SHAPE ", start " NDP_SHAPE ", with at most %d taps, from %lld on", c->op->name,
+        NDP_SHAPE_ARGS(*x), NDP_SHAPE_ARGS(*w), NDP_SHAPE_ARGS(*start), NDP_MAX_TAPS, (long long)c->attr->first);
     return NDP_OK;
 }
 
@@ -44,7 +46,7 @@ const ndp_op ndp_op_conv_silu = {
     .shape = shape,
     .backward = backward,
     .cost = cost,
-    .reads = NDP_READS_wide_grad,
+    .reads = NDP_READS_wide_grad | NDP_READS_first | NDP_READS_heads | NDP_READS_head_dim,
     NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "Tc"), NDP_IS(OPERAND, 1, "cK"), NDP_IS(OPERAND, 2, "T1")},
                .out = {NDP_IS(RESULT, 0, "Tc")}}),
 };
@@ -69,7 +71,7 @@ const ndp_op ndp_op_conv_silu_dx = {
     .rows = NDP_ROWS_MIXED,
     .shape = dx_shape,
     .cost = bwd_cost,
-    .reads = NDP_READS_wide_grad,
+    .reads = NDP_READS_wide_grad | NDP_READS_first,
     NDP_FLOWS({.node = &ndp_op_conv_silu,
                .in = {NDP_IS(D_RESULT, 0, "Tc"), NDP_IS(OPERAND, 0, "Tc"), NDP_IS(OPERAND, 1, "cK"),
                       NDP_IS(OPERAND, 2, "T1"), NDP_IS(EARLIER, 0, "..")},
@@ -89,6 +91,7 @@ const ndp_op ndp_op_conv_silu_dw = {
     .rows = NDP_ROWS_MIXED,
     .shape = dw_shape,
     .cost = bwd_cost,
+    .reads = NDP_READS_first,
     NDP_FLOWS({.node = &ndp_op_conv_silu,
                .in = {NDP_IS(D_RESULT, 0, "Tc"), NDP_IS(OPERAND, 0, "Tc"), NDP_IS(OPERAND, 1, "cK"),
                       NDP_IS(OPERAND, 2, "T1")},

@@ -292,7 +292,8 @@ typedef enum ndp_op_kind {
  * causal_conv_dw  (dy [T,C], x [T,C], start~ [T,1])            -> dw [J,C]
  * conv_silu       (x [T,C], w [C,J], start~ [T,1])             -> y [T,C]
  *                 y = silu(u), u as y of causal_conv, but taps are as files have them: a row of w is a column's, and
- *                 its last number weighs the row itself. J <= NDP_MAX_TAPS
+ *                 its last number weighs the row itself. J <= NDP_MAX_TAPS. w may have more rows: those of
+ *                 x begin at attr.first, and dw is 0 elsewhere
  * conv_silu_dx    (dy [T,C], x [T,C], w [C,J], start~ [T,1], acc? [T,C]) -> dx [T,C]    dx = acc + d/dx
  * conv_silu_dw    (dy [T,C], x [T,C], w [C,J], start~ [T,1])   -> dw [C,J]
  * delta_decay     (a [T,H], alog [1,H], dt [1,H])              -> g [T,H] wide          g = -exp(alog) softplus(a + dt)
@@ -360,6 +361,10 @@ typedef enum ndp_op_kind {
  *                 x[t] = acc + the sum of y[places[t,j]], times weights[t,j], over j in order; rounded once. y may be
  *                 wide; x and acc are wide with attr.wide_grad. Each of the two is the other's backward
  * give_rows_dw    (dx [T,C], y [N,C], places~ [T,K])           -> dweights [T,K] wide
+ * weigh_rows      (x [N,C], order~ [N,1], places~ [T,K], weights [T,K] wide)
+ *                                                              -> x in place            x[n] = weights[order[n]] x[n]
+ * weigh_rows_dw   (dy [N,C], y [N,C], places~ [T,K], weights)  -> dweights [T,K] wide   y is the op's result: its own
+ *                 operand is y / weight; 0 where the weight is 0
  *                 the dot product of dx[t] and y[places[t,j]]; 0 where places is -1. Either may be wide
  *
  * attention       (q [T,H*D], k [S,KV*D], v [S,KV*E], q_pos~ [T,1], q_low~ [T,1], k_pos~ [S,1], sink? [1,X])
@@ -384,6 +389,9 @@ typedef enum ndp_op_kind {
  *                 each is repeated: n = 1, part p has head p*H / P. One of H and P divides the other.
  * heads_merge     (y [P*T,n*D])                                -> x [T,H*D]
  *                 the way back; repeated heads are summed in part order. x is stored as attr.type with attr.wide_grad
+ * chunk_order     (x [T,N])                                    -> y [T,N]
+ *                 2P chunks of rows, P = attr.ranks: x has those of each rank of a zig-zag cut, rank by rank (r, then
+ *                 2P-1-r), y has them in their order; with attr.inverse the way back
  * xent            (x [T,C], w [V,C], labels~ [T,1], scale [1,1] or [T,1] fp64)
  *                                                              -> nll [T,1], dx? [T,C], dw? [V,C], values? [T,2]
  *                 the head: logits in chunks of rows, never all; label < 0: ignored (nll 0, no gradient). nll is the
@@ -551,12 +559,15 @@ typedef enum ndp_op_kind {
     ROWS(take_rows) \
     ROWS(give_rows) \
     ROWS(give_rows_dw) \
+    ROWS(weigh_rows) \
+    ROWS(weigh_rows_dw) \
     WHOLE(attention) \
     WHOLE(attention_bwd) \
     COLUMNS(attention_dsink) \
     ROWS(attention_merge) \
     ROWS(heads_split) \
     ROWS(heads_merge) \
+    ROWS(chunk_order) \
     WHOLE(xent) \
     WHOLE(xent_logits) \
     WHOLE(xent_grad) \

@@ -3,7 +3,8 @@
  * the choices of those alone, which may be fewer than all choices. take_rows copies a row of x for each
  * choice into that order; give_rows sums the rows of a token's choices. As maps of rows they are each other's
  * transpose, so each is the other's backward, with the same weights; a weight's own gradient is a dot product in both.
- */
+ * weigh_rows multiplies sorted rows by the weights of their choices: before a product with an expert's matrix, whose
+ * results then need no weights, and are not kept. */
 #include "ops/flow.h"
 #include "ops/shape.h"
 
@@ -222,5 +223,61 @@ const ndp_op ndp_op_give_rows_dw = {
                .out = {NDP_IS(D_OPERAND, 3, "tK")}},
               {.node = &ndp_op_take_rows,
                .in = {NDP_IS(PART, 0, "tC"), NDP_IS(D_RESULT, 0, "tC"), NDP_IS(PART, 2, "tK")},
+               .out = {NDP_IS(D_OPERAND, 3, "tK")}}),
+};
+
+/* ---- weigh_rows ---- */
+
+static ndp_status weigh_shape(ndp_op_call *c) {
+    NDP_TRY(check_order(c, c->in[2].rows, c->in[0].rows));
+    NDP_SHAPE_CHECK(c->in[3].rows > 0, "weigh_rows: x " NDP_SHAPE " without weights", NDP_SHAPE_ARGS(c->in[0]));
+    ndp_shape_like(&c->out[0], &c->in[0]);
+    return NDP_OK;
+}
+
+/* The gradient of the weights reads that of the rows before it is changed in place. */
+static ndp_status weigh_backward(ndp_bwd *b) {
+    int g = b->grad_out(b, 0);
+    if (g >= 0 && b->wants(b, 3))
+        NDP_TRY(b->input_grad(b, &ndp_op_weigh_rows_dw, b->attr, (int[]){g, b->out[0], b->in[2], b->in[3]}, 4,
+                              (int[]){3}, 1, -1, NULL));
+    return ndp_input_grad(b, &ndp_op_weigh_rows, b->attr, (int[]){g, b->in[1], b->in[2], b->in[3]}, 4, -1);
+}
+
+const ndp_op ndp_op_weigh_rows = {
+    NDP_NAMED(weigh_rows),
+    .n_in = 4,
+    .n_out = 1,
+    .in_place = true,
+    .rows = NDP_ROWS_MIXED,
+    .shape = weigh_shape,
+    .backward = weigh_backward,
+    .flops = 1,
+    NDP_FLOWS({.in = {NDP_IS(EITHER, 0, "tc"), NDP_IS(PART, 1, ".."), NDP_IS(PART, 2, "tK"),
+                      NDP_IS(OPERAND, 3, "tK", .name = "weights")},
+               .out = {NDP_IS(EITHER, 0, "tc")}}),
+};
+
+static ndp_status weigh_dw_shape(ndp_op_call *c) {
+    const ndp_view *dy = &c->in[0], *places = &c->in[2], *weights = &c->in[3];
+    NDP_SHAPE_CHECK(places->dtype == NDP_I32 && dy->rows == c->in[1].rows && dy->cols == c->in[1].cols &&
+                        dy->rows <= places->rows * places->cols && weights->rows == places->rows &&
+                        weights->cols == places->cols && weights->dtype == ndp_wide(dy->dtype),
+                    "weigh_rows_dw: dy " NDP_SHAPE ", y " NDP_SHAPE ", places " NDP_SHAPE ", weights " NDP_SHAPE,
+                    NDP_SHAPE_ARGS(*dy), NDP_SHAPE_ARGS(c->in[1]), NDP_SHAPE_ARGS(*places), NDP_SHAPE_ARGS(*weights));
+    ndp_shape_like(&c->out[0], weights);
+    return NDP_OK;
+}
+
+const ndp_op ndp_op_weigh_rows_dw = {
+    NDP_NAMED(weigh_rows_dw),
+    .n_in = 4,
+    .n_out = 1,
+    .rows = NDP_ROWS_MIXED,
+    .shape = weigh_dw_shape,
+    .cost = dw_cost,
+    NDP_FLOWS({.node = &ndp_op_weigh_rows,
+               .in = {NDP_IS(D_RESULT, 0, "tc"), NDP_IS(RESULT, 0, "tc"), NDP_IS(PART, 2, "tK"),
+                      NDP_IS(OPERAND, 3, "tK", .name = "weights")},
                .out = {NDP_IS(D_OPERAND, 3, "tK")}}),
 };

@@ -2,10 +2,12 @@
  * the axis is there to avoid. So the backward gathers it once more from the rank's own part, which is kept (as
  * Megatron-LM does with its sequence slices, arXiv:2205.05198). Likewise it unpacks packed matrices again: of a unit's,
  * none but those that are read at the moment exist. And it takes rows for experts again, of which there are as many
- * copies as a row has choices, and filters again the rows of all ranks that a state is made of. */
+ * copies as a row has choices, and exchanges or gathers again what a state is made of, and filters it. */
 #include "parallel/pass.h"
 
 #include <stdlib.h>
+
+enum { REPEATED = 5 };
 
 typedef struct again again;
 struct again {
@@ -14,8 +16,9 @@ struct again {
     int *made; /* by value of the graph as it was */
     /* What the backward reads instead of a value that the forward made. */
     int (*make)(again *a, int value);
-    bool ahead; /* one node before the first that reads it */
-    ndp_group_kind group;
+    bool ahead;                  /* one node before the first that reads it */
+    const ndp_op *ops[REPEATED]; /* `repeat`: what these made, */
+    ndp_groups groups;           /* collectives over these */
 };
 
 static const ndp_node *maker(const ndp_graph *g, int value) {
@@ -26,23 +29,34 @@ static const ndp_node *maker(const ndp_graph *g, int value) {
     return NULL;
 }
 
-static int append(const again *a, ndp_node n, int in) {
+static int append(const again *a, ndp_node n) {
     int made = NDP_NONE;
     a->g->writing = n.of;
-    ndp_graph_append(a->g, a->list, n.op, &n.attr, a->g->values[n.out[0]].name, &in, 1, &made, 1);
+    ndp_graph_append(a->g, a->list, n.op, &n.attr, a->g->values[n.out[0]].name, n.in, n.n_in, &made, 1);
     return made;
 }
 
-/* Gathered now, from a copy if the forward needed one. */
-static int gather(again *a, int value) {
-    const ndp_node *gather = maker(a->g, value);
-    if (!gather || gather->op != &ndp_op_all_gather || gather->attr.group != (int)a->group)
+static bool is_repeated(const again *a, const ndp_node *n) {
+    bool is = false;
+    for (int i = 0; n && i < REPEATED; i++)
+        is |= n->op == a->ops[i];
+    return is && (n->op->collective == NDP_LOCAL || (a->groups & NDP_GROUP_BIT(n->attr.group)));
+}
+
+static int make_again(again *a, int value);
+
+/* Made now by the same node, from operands that are made again too; for a collective from a copy if the forward needed
+ * one. */
+static int repeat(again *a, int value) {
+    const ndp_node *node = maker(a->g, value);
+    if (!is_repeated(a, node))
         return value;
-    int in = gather->in[0];
-    const ndp_node *copy = maker(a->g, in);
-    if (copy && copy->op == &ndp_op_copy)
-        in = append(a, *copy, copy->in[0]);
-    return append(a, *gather, in);
+    ndp_node n = *node; /* the list may move */
+    for (int k = 0; k < n.n_in; k++) {
+        const ndp_node *copy = n.in[k] == NDP_NONE || n.op->collective == NDP_LOCAL ? NULL : maker(a->g, n.in[k]);
+        n.in[k] = copy && copy->op == &ndp_op_copy ? append(a, *copy) : make_again(a, n.in[k]);
+    }
+    return append(a, n);
 }
 
 /* Unpacked now, by the nodes that filled the forward's matrix. */
@@ -60,21 +74,6 @@ static int unpack(again *a, int value) {
     }
     return made;
 }
-
-/* Made now by the same node, if it is of that op. */
-static int repeat(again *a, int value, const ndp_op *op) {
-    const ndp_node *node = maker(a->g, value);
-    int made = NDP_NONE;
-    if (!node || node->op != op)
-        return value;
-    ndp_node n = *node; /* the list may move */
-    a->g->writing = n.of;
-    ndp_graph_append(a->g, a->list, n.op, &n.attr, a->g->values[value].name, n.in, n.n_in, &made, 1);
-    return made;
-}
-
-static int take(again *a, int value) { return repeat(a, value, &ndp_op_take_rows); }
-static int filter(again *a, int value) { return repeat(a, value, &ndp_op_conv_silu); }
 
 static int make_again(again *a, int value) {
     if (value == NDP_NONE)
@@ -114,15 +113,26 @@ static ndp_status write_again(again a) {
 }
 
 ndp_status ndp_gather_again(ndp_graph *g, ndp_node_list list, ndp_group_kind group) {
-    return write_again((again){.g = g, .list = list, .make = gather, .ahead = true, .group = group});
+    return write_again((again){.g = g,
+                               .list = list,
+                               .make = repeat,
+                               .ahead = true,
+                               .ops = {&ndp_op_all_gather},
+                               .groups = NDP_GROUP_BIT(group)});
 }
 
 ndp_status ndp_take_again(ndp_graph *g, ndp_node_list list) {
-    return write_again((again){.g = g, .list = list, .make = take});
+    return write_again((again){.g = g, .list = list, .make = repeat, .ops = {&ndp_op_take_rows}});
 }
 
-ndp_status ndp_filter_again(ndp_graph *g, ndp_node_list list) {
-    return write_again((again){.g = g, .list = list, .make = filter});
+ndp_status ndp_states_again(ndp_graph *g, ndp_node_list list) {
+    return write_again((again){
+        .g = g,
+        .list = list,
+        .make = repeat,
+        .ahead = true,
+        .ops = {&ndp_op_conv_silu, &ndp_op_all_gather, &ndp_op_heads_split, &ndp_op_all_to_all, &ndp_op_chunk_order},
+        .groups = NDP_GROUP_BIT(NDP_GROUP_SP) | NDP_GROUP_BIT(NDP_GROUP_CP)});
 }
 
 ndp_status ndp_unpack_again(ndp_graph *g, ndp_node_list list) {

@@ -44,6 +44,7 @@ static const struct tensor_rule {
              {&ndp_op_take_rows, ndp_experts_take},
              {&ndp_op_linear_stack, ndp_experts_stack},
              {&ndp_op_stack_bias, ndp_experts_bias},
+             {&ndp_op_weigh_rows, ndp_experts_weigh},
              {&ndp_op_give_rows, ndp_experts_give}};
 
 /* The first axis that cuts the rows of what this node reads; NDP_AXES: none does. */
@@ -124,12 +125,9 @@ static ndp_status pass_gather_cp_again(ndp_pass *p) {
     return ndp_gather_again(p->to, NDP_NODES_INPUT_GRAD, NDP_GROUP_CP);
 }
 
-static ndp_status pass_filter_again(ndp_pass *p) { return ndp_filter_again(p->to, NDP_NODES_INPUT_GRAD); }
-
-static ndp_status pass_gather_states_again(ndp_pass *p) {
-    NDP_TRY(ndp_gather_again(p->to, NDP_NODES_WEIGHT_GRAD, NDP_GROUP_CP));
-    NDP_TRY(ndp_gather_again(p->to, NDP_NODES_WEIGHT_GRAD, NDP_GROUP_SP));
-    return ndp_gather_again(p->to, NDP_NODES_INPUT_GRAD, NDP_GROUP_SP);
+static ndp_status pass_states_again(ndp_pass *p) {
+    NDP_TRY(ndp_states_again(p->to, NDP_NODES_INPUT_GRAD));
+    return ndp_states_again(p->to, NDP_NODES_WEIGHT_GRAD);
 }
 
 static ndp_status pass_unpack_again(ndp_pass *p) {
@@ -262,7 +260,7 @@ static bool when_training(const ndp_pass *p) { return p->whole->opts.mode == NDP
 
 static bool when_experts(const ndp_pass *p) { return ndp_graph_has_op(p->to, &ndp_op_take_rows); }
 
-/* Only ranks that gather their rows keep them otherwise. */
+/* Only ranks that exchange or gather rows keep more of them otherwise. */
 static bool when_states(const ndp_pass *p) {
     return p->rows.cp * p->rows.sp > 1 && ndp_graph_has_op(p->to, &ndp_op_conv_silu);
 }

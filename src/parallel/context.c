@@ -58,18 +58,19 @@ static int heads_of_part(const ndp_op_attr *cut) {
     return cut->heads >= cut->all_parts ? cut->heads / cut->all_parts : 1;
 }
 
-/* x [tokens, heads D] of this rank -> [queries, its heads D] of all rows. */
-static int rows_for_heads(ndp_pass *p, int x, ndp_op_attr split) {
-    ndp_op_attr exchange = over(NDP_GROUP_SP, p->rows.sp);
+/* x [T, heads D] -> of the rows of the group's ranks, one rank's after another, this rank's heads. */
+static int rows_for_heads(ndp_pass *p, int x, ndp_op_attr split, ndp_group_kind group) {
+    ndp_op_attr exchange = over(group, split.parts);
     const char *name = p->to->values[x].name;
     int parts = ndp_graph_op1(p->to, &ndp_op_heads_split, &split, name, &x, 1);
     return ndp_graph_op1(p->to, &ndp_op_all_to_all, &exchange, name, &parts, 1);
 }
 
-static int heads_for_rows(ndp_pass *p, int o, ndp_op_attr merge) {
-    ndp_op_attr exchange = over(NDP_GROUP_SP, p->rows.sp);
-    int parts = ndp_graph_op1(p->to, &ndp_op_all_to_all, &exchange, "attention", &o, 1);
-    return ndp_graph_op1(p->to, &ndp_op_heads_merge, &merge, "attention", &parts, 1);
+static int heads_for_rows(ndp_pass *p, int o, ndp_op_attr merge, ndp_group_kind group) {
+    ndp_op_attr exchange = over(group, merge.parts);
+    const char *name = p->to->values[o].name;
+    int parts = ndp_graph_op1(p->to, &ndp_op_all_to_all, &exchange, name, &o, 1);
+    return ndp_graph_op1(p->to, &ndp_op_heads_merge, &merge, name, &parts, 1);
 }
 
 /* ---- context axis, gathering ---- */
@@ -96,7 +97,7 @@ ndp_status ndp_context_attention(ndp_pass *p) {
     for (int i = 0; i < n_in; i++)
         ins[i] = ndp_pass_in(p, i);
     for (int i = 0; i < 3 && rows->sp > 1; i++)
-        ins[i] = rows_for_heads(p, ins[i], cuts[i]);
+        ins[i] = rows_for_heads(p, ins[i], cuts[i], NDP_GROUP_SP);
     for (int i = 1; i < 3 && gathers; i++)
         ins[i] = gather_rows(p, ins[i], wide && !repeats);
     if (rows->ring) /* this rank's own keys; ndp_context_ring adds the other turns */
@@ -107,54 +108,91 @@ ndp_status ndp_context_attention(ndp_pass *p) {
     attr.wide_grad = wide && (repeats || gathers);
     int outs[2] = {NDP_NONE, NDP_NONE};
     ndp_graph_op(p->to, &ndp_op_attention, &attr, "attention", ins, n_in, outs, 2);
-    int o = rows->sp > 1 ? heads_for_rows(p, outs[0], o_cut) : outs[0];
+    int o = rows->sp > 1 ? heads_for_rows(p, outs[0], o_cut, NDP_GROUP_SP) : outs[0];
     ndp_pass_out(p, 0, o, p->tp > 1 ? NDP_SPREAD_COLS : NDP_SPREAD_SAME);
     return p->to->status;
 }
 
 /* ---- layers with a state ----
  *
- * Rows follow each other, so each rank of cp and sp gathers all rows of what a state is made of, and computes the same
- * as the others; it goes on with its own rows of the result. The gradient of the others' rows is 0 here, and the sums
- * of the gathers' backward complete what the ranks make of the rest. Rows must come in their order: no zig-zag. */
+ * Rows follow each other, so a state sees all of them; but each head has its own. Over sp, and over cp too, all_to_all
+ * exchanges rows for key heads with all that belongs to them, as for attention, and heads for rows after it.
+ *
+ * If there are too few key heads for that, each rank of cp and sp gathers all rows of what a state is made of, and
+ * computes the same as the others; it goes on with its own rows of the result. The gradient of the others' rows is 0
+ * here, and the sums of the gathers' backward complete what the ranks make of the rest.
+ *
+ * A zig-zag cut has the rows in another order: they are brought into their own before, and back after it. */
 
-static ndp_status check_order(const ndp_pass *p) {
-    return p->rows.zigzag ? NDP_FAIL(NDP_ENOTSUP,
-                                     "unit %s: op %s takes rows in their order, and zig-zag chunks have another: set "
-                                     "parallelism.cp_zigzag: false",
-                                     p->from->name, p->node->op->name)
-                          : NDP_OK;
+static const ndp_group_kind sequence_groups[] = {NDP_GROUP_SP, NDP_GROUP_CP};
+
+static int ranks_of(const ndp_pass *p, int i) { return i == 0 ? p->rows.sp : p->rows.cp; }
+
+/* Of key heads that this rank has before the exchange. */
+static bool exchanges(const ndp_pass *p, int heads) { return heads % (p->rows.cp * p->rows.sp) == 0; }
+
+/* Rows of all ranks of cp in their order; back: rank by rank. */
+static int in_order(ndp_pass *p, int x, bool back) {
+    ndp_op_attr attr = {.ranks = p->rows.cp, .inverse = back};
+    return p->rows.zigzag ? ndp_graph_op1(p->to, &ndp_op_chunk_order, &attr, p->to->values[x].name, &x, 1) : x;
 }
 
-static bool has_all_rows(const ndp_pass *p) { return p->rows.cp == 1 && p->rows.sp == 1; }
-
-/* All rows of a value of which this rank has its tokens. Its gradient arrives wide, and is rounded when it is summed.
- */
-static int all_rows(ndp_pass *p, int x) {
-    const int sizes[] = {p->rows.sp, p->rows.cp};
-    static const ndp_group_kind groups[] = {NDP_GROUP_SP, NDP_GROUP_CP};
+/* Gathered. The gradient arrives wide, and is rounded when it is summed. */
+static int gather_all(ndp_pass *p, int x) {
     ndp_dtype type = p->to->values[x].view.dtype;
-    for (int i = 0; i < 2; i++) {
-        ndp_op_attr attr = over(groups[i], sizes[i]);
-        attr.type = i == 1 && sizes[0] > 1 ? ndp_wide(type) : type, attr.wide_grad = ndp_wide(type) != type;
-        int rows = sizes[i] > 1 ? ndp_pass_contiguous(p, x) : x;
-        if (sizes[i] > 1)
+    for (int i = 0; i < NDP_COUNT(sequence_groups); i++) {
+        ndp_op_attr attr = over(sequence_groups[i], ranks_of(p, i));
+        attr.type = i == 1 && p->rows.sp > 1 ? ndp_wide(type) : type, attr.wide_grad = ndp_wide(type) != type;
+        int rows = attr.ranks > 1 ? ndp_pass_contiguous(p, x) : x;
+        if (attr.ranks > 1)
             x = ndp_graph_op1(p->to, &ndp_op_all_gather, &attr, p->to->values[rows].name, &rows, 1);
     }
     return x;
 }
 
-static int own_rows(ndp_pass *p, int x) {
-    return p->rows.tokens == p->to->values[x].view.rows
-               ? x
-               : ndp_graph_rows(p->to, x, ndp_row_cut_first(&p->rows), p->rows.tokens);
+/* How the columns of `heads` key heads are cut over the group of `ranks`. */
+static ndp_op_attr cut_columns(int64_t columns, int heads, int ranks) {
+    return (ndp_op_attr){.parts = ranks, .heads = heads, .head_dim = (int)(columns / heads), .all_parts = ranks};
+}
+
+/* All rows of a value of which this rank has its tokens and `heads` key heads; of its own key heads if they are
+ * exchanged. */
+static int all_rows(ndp_pass *p, int x, int heads) {
+    if (!exchanges(p, heads))
+        return in_order(p, gather_all(p, x), false);
+    for (int i = 0; i < NDP_COUNT(sequence_groups); i++) {
+        int ranks = ranks_of(p, i);
+        if (ranks > 1)
+            x = rows_for_heads(p, x, cut_columns(p->to->values[x].view.cols, heads, ranks), sequence_groups[i]);
+        heads /= ranks;
+    }
+    return in_order(p, x, false);
+}
+
+static int own_rows(ndp_pass *p, int x, int heads) {
+    const ndp_row_cut *rows = &p->rows;
+    x = in_order(p, x, true);
+    if (!exchanges(p, heads))
+        return ndp_graph_rows(p->to, x, rows->cp_rank * rows->queries + rows->sp_rank * rows->tokens, rows->tokens);
+    int here = heads / (rows->sp * rows->cp);
+    for (int i = NDP_COUNT(sequence_groups) - 1; i >= 0; i--) {
+        int ranks = ranks_of(p, i);
+        here *= ranks;
+        if (ranks > 1)
+            x = heads_for_rows(p, x, cut_columns(p->to->values[x].view.cols * ranks, here, ranks), sequence_groups[i]);
+    }
+    return x;
 }
 
 /* Of (x, taps, starts): all rows of the result. */
 ndp_status ndp_context_filter(ndp_pass *p) {
-    NDP_TRY(check_order(p));
-    int ins[] = {all_rows(p, ndp_pass_in(p, 0)), ndp_pass_in(p, 1), ndp_pass_in(p, 2)};
-    const ndp_op_attr attr = {.wide_grad = !has_all_rows(p) && p->to->compute != ndp_wide(p->to->compute)};
+    int heads = ndp_local_heads(p->mesh, p->node->attr.heads);
+    int ins[] = {all_rows(p, ndp_pass_in(p, 0), heads), ndp_pass_in(p, 1), ndp_pass_in(p, 2)};
+    ndp_op_attr attr = ndp_local_attr(p->mesh, p->node->attr);
+    if (exchanges(p, heads))
+        attr.first = (p->rows.sp_rank * p->rows.cp + p->rows.cp_rank) * p->to->values[ins[0]].view.cols;
+    else
+        attr.wide_grad = p->to->compute != ndp_wide(p->to->compute);
     const char *name = p->from->values[p->node->out[0]].name;
     ndp_pass_out(p, 0, ndp_graph_op1(p->to, p->node->op, &attr, name, ins, 3),
                  p->tp > 1 ? NDP_SPREAD_COLS : NDP_SPREAD_SAME);
@@ -164,13 +202,14 @@ ndp_status ndp_context_filter(ndp_pass *p) {
 /* Of (q, k, v, decay, b, starts): q, k and v were filtered. */
 ndp_status ndp_context_delta(ndp_pass *p) {
     int ins[6];
-    NDP_TRY(check_order(p));
-    for (int i = 0; i < 6; i++)
-        ins[i] = i == 3 || i == 4 ? all_rows(p, ndp_pass_in(p, i)) : ndp_pass_in(p, i);
     ndp_op_attr attr = ndp_local_attr(p->mesh, p->node->attr);
-    attr.wide_grad = !has_all_rows(p) && p->to->compute != ndp_wide(p->to->compute);
+    int heads = attr.kv_heads, ranks = exchanges(p, heads) ? p->rows.cp * p->rows.sp : 1;
+    for (int i = 0; i < 6; i++)
+        ins[i] = i == 3 || i == 4 ? all_rows(p, ndp_pass_in(p, i), heads) : ndp_pass_in(p, i);
+    attr.heads /= ranks, attr.kv_heads /= ranks;
+    attr.wide_grad = !exchanges(p, heads) && p->to->compute != ndp_wide(p->to->compute);
     int o = ndp_graph_op1(p->to, p->node->op, &attr, p->from->values[p->node->out[0]].name, ins, 6);
-    ndp_pass_out(p, 0, own_rows(p, o), p->tp > 1 ? NDP_SPREAD_COLS : NDP_SPREAD_SAME);
+    ndp_pass_out(p, 0, own_rows(p, o, heads), p->tp > 1 ? NDP_SPREAD_COLS : NDP_SPREAD_SAME);
     return p->to->status;
 }
 

@@ -103,6 +103,7 @@ ndp_status ndp_experts_losses(ndp_pass *p);
 ndp_status ndp_experts_take(ndp_pass *p);
 ndp_status ndp_experts_stack(ndp_pass *p);
 ndp_status ndp_experts_bias(ndp_pass *p);
+ndp_status ndp_experts_weigh(ndp_pass *p);
 ndp_status ndp_experts_give(ndp_pass *p);
 
 /* Cuts a parameter table (a copy of the whole one) to what this rank of the tensor axis holds. */
@@ -121,8 +122,8 @@ ndp_status ndp_write_rounds(ndp_graph *g);
 ndp_status ndp_gather_again(ndp_graph *g, ndp_node_list list, ndp_group_kind group);
 /* The same for rows that the forward took for experts, before what they are taken from is gathered again; */
 ndp_status ndp_take_again(ndp_graph *g, ndp_node_list list);
-/* for rows that it filtered, before what they are made of is gathered again; */
-ndp_status ndp_filter_again(ndp_graph *g, ndp_node_list list);
+/* for what states are made of, with all that it is made of; */
+ndp_status ndp_states_again(ndp_graph *g, ndp_node_list list);
 /* and for matrices that it made of packed ones. */
 ndp_status ndp_unpack_again(ndp_graph *g, ndp_node_list list);
 

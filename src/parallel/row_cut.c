@@ -43,8 +43,6 @@ int64_t ndp_row_cut_at(const ndp_row_cut *r, ndp_extent extent, int64_t i) {
     return row_of(r, rank, i % r->queries);
 }
 
-int64_t ndp_row_cut_first(const ndp_row_cut *r) { return row_of(r, r->cp_rank, r->sp_rank * r->tokens); }
-
 int ndp_local_heads(const ndp_mesh *mesh, int heads) {
     int tp = mesh->layout.size[NDP_TP];
     if (heads % tp != 0 && tp % heads != 0)

@@ -45,9 +45,6 @@ bool ndp_mixtures_are_sliced(const ndp_mesh *mesh);
  * or by rank. */
 int64_t ndp_row_cut_at(const ndp_row_cut *r, ndp_extent extent, int64_t i);
 
-/* The first of this rank's tokens; without zig-zag the others follow it. */
-int64_t ndp_row_cut_first(const ndp_row_cut *r);
-
 /* Heads or kv heads of this rank: over tp, at least one; all kv heads where tp and they do not divide each other (tp x
  * sp then is a multiple of them). */
 int ndp_local_heads(const ndp_mesh *mesh, int heads);

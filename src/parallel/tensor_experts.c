@@ -229,10 +229,20 @@ ndp_status ndp_experts_bias(ndp_pass *p) {
     return p->to->status;
 }
 
+/* Columns of the rows that are here. */
+ndp_status ndp_experts_weigh(ndp_pass *p) {
+    const ndp_image from = p->images[p->node->in[0]];
+    int ins[4] = {ndp_pass_in(p, 0), ndp_pass_in(p, 1), ndp_pass_in(p, 2), ndp_pass_in(p, 3)};
+    ins[3] = ep_of(p) > 1 ? coming(p, ins[3]) : ins[3];
+    ndp_pass_out(p, 0, ndp_graph_op1(p->to, p->node->op, &p->node->attr, "weighted", ins, 4), from.spread);
+    return p->to->status;
+}
+
 /* What this rank's experts made of the rows that came goes back. */
 static ndp_status give_back(ndp_pass *p) {
     const char *name = p->from->values[p->node->out[0]].name;
-    int ins[4] = {ndp_pass_in(p, 0), ndp_pass_in(p, 1), ndp_pass_in(p, 2), coming(p, ndp_pass_in(p, 3))};
+    int ins[4] = {ndp_pass_in(p, 0), ndp_pass_in(p, 1), ndp_pass_in(p, 2), ndp_pass_in(p, 3)};
+    ins[3] = ins[3] == NDP_NONE ? NDP_NONE : coming(p, ins[3]);
     const ndp_view *y = &p->to->values[ins[0]].view; /* wide where one rank's is: then parts are rounded once, summed */
     int x = ndp_graph_value(p->to, name, p->to->values[p->exchange.here].view.rows, y->cols, y->dtype);
     ndp_graph_op(p->to, &ndp_op_give_rows, &p->node->attr, name, ins, 4, &x, 1);

@@ -168,8 +168,7 @@ static bool is_of_operand(const ndp_rule *r, char c) {
     return any;
 }
 
-/* The first element of a parameter that this rank has, on an axis. */
-static int64_t first_of_param(const ndp_rule *r, const ndp_value *v, int axis) {
+int64_t ndp_first_of_param(const ndp_rule *r, const ndp_value *v, int axis) {
     const ndp_segment *s = &r->lane->tables[r->buffers[v->slot]].items[v->segment];
     return s->first[axis] - s->base[axis] + (axis == 0 ? s->stack_first * s->part[0] : 0);
 }
@@ -190,7 +189,7 @@ static bool indices_of(const ndp_rule *r, const meeting_tiles *p, int o, int axi
     else if (letter && is_of_operand(r, c))
         return false;
     else if (letter && param)
-        *at = first_of_param(r, &r->g->values[value], axis);
+        *at = ndp_first_of_param(r, &r->g->values[value], axis);
     return true;
 }
 
@@ -274,7 +273,7 @@ static ndp_status expect_first(const ndp_rule *r, const meeting_tiles *p) {
     if (v)
         first = v->at - v->first;
     else if (m->axes[0] == 'v' && !is_of_operand(r, 'v'))
-        first = first_of_param(r, &r->g->values[r->n->in[m->of]], 0);
+        first = ndp_first_of_param(r, &r->g->values[r->n->in[m->of]], 0);
     return r->lane->stands_in || r->c->attr.first == first
                ? NDP_OK
                : ndp_refuse(r, "its first id is %lld, must be %lld", (long long)r->c->attr.first, (long long)first);

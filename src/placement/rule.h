@@ -110,6 +110,9 @@ int64_t ndp_flow_whole(const ndp_rule *r, const ndp_flow_matrix *m, int axis);
 /* True if the axes of operand k are compared with those of others. */
 bool ndp_flow_is_compared(const ndp_rule *r, int k);
 
+/* The first element of a parameter that this rank has, on an axis. */
+int64_t ndp_first_of_param(const ndp_rule *r, const ndp_value *v, int axis);
+
 /* Makes the results of all tiles of operands that meet. */
 ndp_status ndp_flow_meet(ndp_rule *r);
 
@@ -122,15 +125,15 @@ ndp_rule_fn ndp_rule_judge;
 /* rules_columns.c */
 ndp_rule_fn ndp_add_gradients; /* result 0 is the sum of operands 0 and 1, contributions to one gradient */
 ndp_rule_fn ndp_after_copy, ndp_before_gated, ndp_after_gated_bwd, ndp_before_rope, ndp_before_delta_rule,
-    ndp_after_delta_rule_bwd, ndp_before_dropout, ndp_before_columns;
+    ndp_after_delta_rule_bwd, ndp_before_dropout, ndp_before_columns, ndp_before_taps, ndp_after_taps;
 /* rules_product.c */
 ndp_rule_fn ndp_after_unpack, ndp_before_stack, ndp_before_stack_bias, ndp_after_stack_bias;
 /* rules_attention.c */
 ndp_rule_fn ndp_after_attention, ndp_after_attention_bwd, ndp_after_attention_merge, ndp_after_attention_dsink,
-    ndp_after_heads_split, ndp_after_heads_merge;
+    ndp_after_heads_split, ndp_after_heads_merge, ndp_after_chunk_order;
 /* rules_experts.c */
 ndp_rule_fn ndp_after_route_order, ndp_after_route_exchange, ndp_before_take_rows, ndp_after_take_rows,
-    ndp_before_give_rows, ndp_after_give_rows;
+    ndp_before_give_rows, ndp_after_give_rows, ndp_before_weigh_rows, ndp_after_weigh_rows;
 /* Of all_to_all_rows, as ndp_rule_collective. */
 ndp_status ndp_rule_exchange(ndp_rule *r, const ndp_content *const *handed, int n, int me);
 /* rules_head.c */

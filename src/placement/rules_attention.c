@@ -4,6 +4,7 @@
  * Attention over some of the keys is not a summand: parts are merged by their log-sum-exp, and until all keys are in it
  * nothing else may read it (NDP_THING_KEYS). Its share is the measure of the keys. A sink counts as one key more,
  * behind the last one: without it, or with it twice, attention is over some of the keys forever. */
+#include "ops/heads.h"
 #include "placement/rule.h"
 
 /* What a call attends with: heads here, of the whole. */
@@ -246,15 +247,19 @@ ndp_status ndp_after_delta_rule_bwd(ndp_rule *r) {
     return NDP_OK;
 }
 
-/* ---- rows for heads ---- */
+/* ---- rows for heads, and in their order ---- */
 
-/* Of v or o, or their gradients, and not of q or k. */
-static bool is_of_values(const ndp_rule *r) {
-    const int of[] = {r->n->in[2], r->n->out[0]};
-    bool is = false;
-    for (int i = 0; i < NDP_COUNT(of); i++)
-        is |= ndp_is(r, 0, NDP_THING_VALUE, of[i]) || ndp_is(r, 0, NDP_THING_GRADIENT, of[i]);
-    return is;
+/* The columns of a head of operand 0: of the delta rule and of what is filtered for it, those of a key head. */
+static int64_t columns_of_head(const ndp_rule *r) {
+    const ndp_op_attr *a = &r->n->attr;
+    const int of[] = {r->n->out[0], r->n->in[2], r->n->in[0], r->n->in[1], r->n->in[3], r->n->in[4]};
+    for (int i = 0; i < NDP_COUNT(of) && of[i] != NDP_NONE; i++)
+        if (ndp_is(r, 0, NDP_THING_VALUE, of[i]) || ndp_is(r, 0, NDP_THING_GRADIENT, of[i]))
+            return r->n->op != &ndp_op_attention
+                       ? r->g->values[of[i]].view.cols / (a->kv_heads ? a->kv_heads : a->heads)
+                   : i < 2 ? ndp_v_dim(a)
+                           : a->head_dim;
+    return 0;
 }
 
 /* How heads_split and heads_merge cut: part p of these has run (first + p) / repeats of `width` columns. */
@@ -264,10 +269,9 @@ typedef struct cut {
 
 static ndp_status cut_of(const ndp_rule *r, cut *out) {
     const ndp_op_attr *a = &r->c->attr;
-    int64_t all = a->all_parts ? a->all_parts : a->parts;
-    int dim = is_of_values(r) ? ndp_v_dim(&r->n->attr) : r->n->attr.head_dim;
+    int64_t all = a->all_parts ? a->all_parts : a->parts, dim = columns_of_head(r);
     if (a->head_dim != dim)
-        return ndp_refuse(r, "its head_dim is %d, must be %d", a->head_dim, dim);
+        return ndp_refuse(r, "its head_dim is %d, must be %lld", a->head_dim, (long long)dim);
     if (a->heads < 1)
         return ndp_refuse(r, "it cuts %d heads", a->heads);
     out->repeats = a->heads < all ? all / a->heads : 1;
@@ -322,3 +326,17 @@ static ndp_status move_heads(ndp_rule *r, bool merge) {
 
 ndp_status ndp_after_heads_split(ndp_rule *r) { return move_heads(r, false); }
 ndp_status ndp_after_heads_merge(ndp_rule *r) { return move_heads(r, true); }
+
+/* Chunks of rows in another order. */
+ndp_status ndp_after_chunk_order(ndp_rule *r) {
+    int64_t chunks = 2 * (int64_t)r->c->attr.ranks, rows = r->in[0].rows / chunks;
+    NDP_TRY(ndp_expect_all(r, 0));
+    for (int64_t k = 0; k < chunks; k++) {
+        ndp_content part = ndp_content_of(r->arena, r->in[0].rows, r->in[0].cols);
+        NDP_TRY(
+            ndp_content_move(&r->in[0], ndp_chunk_from(&r->c->attr, k) * rows, rows, 0, part.cols, k * rows, 0, &part));
+        for (int i = 0; i < part.n; i++)
+            NDP_TRY(ndp_result(r, 0, part.tiles[i]));
+    }
+    return NDP_OK;
+}

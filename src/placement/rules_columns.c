@@ -191,3 +191,43 @@ ndp_status ndp_before_dropout(ndp_rule *r) {
     }
     return NDP_OK;
 }
+
+/* ---- taps of some columns ---- */
+
+/* The row of the taps here that weighs the first column of x here. */
+static int64_t first_tap(const ndp_rule *r, int x) {
+    const ndp_tile *t = &r->in[x].tiles[0];
+    return r->in[x].n == 0 ? r->c->attr.first
+                           : t->at_col - t->col - ndp_first_of_param(r, &r->g->values[r->n->in[1]], 0);
+}
+
+static int x_of(const ndp_rule *r) { return r->c->op == &ndp_op_conv_silu ? 0 : 1; }
+
+/* Taps behind x: those of its columns are left. */
+ndp_status ndp_before_taps(ndp_rule *r) {
+    int x = x_of(r), w = x + 1;
+    int64_t first = first_tap(r, x);
+    if (r->c->attr.first != first && !r->lane->stands_in)
+        return ndp_refuse(r, "its taps begin at row %lld, must begin at %lld", (long long)r->c->attr.first,
+                          (long long)first);
+    ndp_content cut = ndp_content_of(r->arena, r->in[x].cols, r->in[w].cols);
+    NDP_TRY(ndp_content_move(&r->in[w], first, cut.rows, 0, cut.cols, 0, 0, &cut));
+    r->in[w] = cut;
+    return NDP_OK;
+}
+
+/* Of their gradient: the taps of columns that are not here get 0 of it, in parts as other ranks have them. */
+ndp_status ndp_after_taps(ndp_rule *r) {
+    int64_t first = first_tap(r, x_of(r)), at = ndp_first_of_param(r, &r->g->values[r->n->in[1]], 0);
+    int64_t n = r->in[x_of(r)].cols, rows = r->out[0].rows;
+    for (int i = 0; i < r->out[0].n; i++)
+        r->out[0].tiles[i].row += first;
+    for (int64_t row = first % n - n; row < rows; row += n) {
+        int64_t low = row < 0 ? 0 : row, high = row + n < rows ? row + n : rows;
+        if (row != first && high > low)
+            NDP_TRY(ndp_param_gradient(
+                r, 0, r->n->in[1],
+                (ndp_tile){.row = low, .rows = high - low, .cols = r->out[0].cols, .at_row = at + low}));
+    }
+    return NDP_OK;
+}

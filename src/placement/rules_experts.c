@@ -346,15 +346,9 @@ ndp_status ndp_after_take_rows(ndp_rule *r) {
     return NDP_OK;
 }
 
-/* Of (y, order, places, weights, acc), or (dx, y, places): y has the choices of a row as this one again. */
-ndp_status ndp_before_give_rows(ndp_rule *r) {
-    int y = r->c->op == &ndp_op_give_rows_dw;
+/* Operand y, sorted, has the choices of a row as this one again. */
+static ndp_status by_row(ndp_rule *r, int y, uint64_t set, uint64_t among) {
     int64_t choices = r->in[2].cols;
-    uint64_t set, among;
-    if (is_exchanged(r))
-        return NDP_OK;
-    NDP_TRY(expect_places(r, 2, &set, &among));
-    NDP_TRY(y ? NDP_OK : expect_sorted(r, 1, 2, set));
     NDP_TRY(expect_sorted(r, y, 2, set));
     for (int i = 0; i < r->in[y].n; i++) {
         ndp_tile *t = &r->in[y].tiles[i];
@@ -364,4 +358,32 @@ ndp_status ndp_before_give_rows(ndp_rule *r) {
     return NDP_OK;
 }
 
+/* Of (y, order, places, weights, acc), or (dx, y, places). */
+ndp_status ndp_before_give_rows(ndp_rule *r) {
+    int y = r->c->op == &ndp_op_give_rows_dw;
+    uint64_t set, among;
+    if (is_exchanged(r))
+        return NDP_OK;
+    NDP_TRY(expect_places(r, 2, &set, &among));
+    NDP_TRY(y ? NDP_OK : expect_sorted(r, 1, 2, set));
+    return by_row(r, y, set, among);
+}
+
 ndp_status ndp_after_give_rows(ndp_rule *r) { return is_exchanged(r) ? take_back(r) : NDP_OK; }
+
+/* Of (x, order, places, weights), or (dy, y, places, weights), where rows of both are sorted. */
+ndp_status ndp_before_weigh_rows(ndp_rule *r) {
+    bool sums = r->c->op == &ndp_op_weigh_rows_dw;
+    uint64_t among;
+    NDP_TRY(expect_places(r, 2, &r->stack.among, &among));
+    NDP_TRY(sums ? by_row(r, 1, r->stack.among, among) : expect_sorted(r, 1, 2, r->stack.among));
+    for (int i = 0; i < r->in[2].n && !sums; i++) /* each row is complete */
+        r->in[2].tiles[i].share = 1;
+    return by_row(r, 0, r->stack.among, among);
+}
+
+ndp_status ndp_after_weigh_rows(ndp_rule *r) {
+    for (int i = 0; i < r->out[0].n; i++)
+        r->out[0].tiles[i] = sorted_tile(r->out[0].tiles[i], r->in[2].cols, r->stack.among);
+    return NDP_OK;
+}

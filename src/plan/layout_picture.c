@@ -151,7 +151,7 @@ static void add_axis_words(const ndp_picture *p, ndp_axis axis, ndp_str *out) {
     ndp_str_addf(out, "%s %d: %s", ndp_axis_name(axis), ndp_picture_size(p, axis), axis_words[axis]);
     if (axis == NDP_CP)
         ndp_str_addf(out, "%s; keys and values are %s",
-                     ndp_job_zigzag(p->job)
+                     c->parallelism.cp_zigzag
                          ? ", half of it from the front and half from the back (zig-zag), so that attention costs all "
                            "ranks the same"
                          : "",

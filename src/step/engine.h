@@ -77,6 +77,7 @@ typedef struct ndp_micro_batch {
     const int32_t *labels;    /* NULL: none */
     const int32_t *positions; /* in the document; NULL: first_row, first_row + 1, ... */
     const int32_t *starts;    /* the first row that one may see; NULL: 0 */
+    bool one_state;           /* layers with a state go on over documents: a mistake, to compare with */
     int64_t rows;             /* 0: opts.rows */
     int64_t first_row;        /* number of row 0; with a kv cache: its place there */
     const int32_t *places;    /* of every row in the kv cache; NULL: first_row, first_row + 1, ... */

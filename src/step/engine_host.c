@@ -157,6 +157,8 @@ static int32_t value_at(const ndp_micro_batch *b, ndp_input_kind kind, int64_t t
         return !real ? 0 : b->positions ? b->positions[t] : row;
     case NDP_INPUT_STARTS:
         return !real ? row : b->starts ? b->starts[t] : 0;
+    case NDP_INPUT_STATE_STARTS:
+        return !real ? row : b->starts && !b->one_state ? b->starts[t] : 0;
     case NDP_INPUT_SAMPLES:
         return !real ? -1 : b->samples ? b->samples[t] : 0;
     case NDP_INPUT_KEYS:

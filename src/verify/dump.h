@@ -28,6 +28,7 @@ enum { NDP_DUMP_NO_LABEL = -100 };
 typedef struct ndp_dump_rows {
     int64_t n, length;
     int32_t *tokens, *labels, *positions, *starts; /* starts: columns */
+    bool one_state;                                /* of a trial: states go on over documents */
 } ndp_dump_rows;
 
 /* Allocates rows of zeros. NDP_ENOMEM. */

@@ -132,6 +132,7 @@ static ndp_status load_row(ndp_judge *j, int micro_batch, const ndp_dump_rows *r
                                               .labels = rows->labels + at,
                                               .positions = rows->positions + at,
                                               .starts = rows->starts + at,
+                                              .one_state = rows->one_state,
                                               .rows = rows->length});
 }
 

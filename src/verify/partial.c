@@ -199,14 +199,24 @@ static ndp_status make_rows(ndp_view *v, ndp_dtype type, int64_t rows, int64_t c
     return NDP_MEMORY(v->data, "for %lld rows of other experts", (long long)rows);
 }
 
+static ndp_status keep_taken(ndp_partial *p, const ndp_view *x) {
+    free(p->taken.data);
+    NDP_TRY(make_rows(&p->taken, x->dtype, x->rows, x->cols));
+    for (int64_t t = 0; t < x->rows; t++)
+        for (int64_t k = 0; k < x->cols; k++)
+            ndp_view_set(&p->taken, t, k, ndp_view_get(x, t, k));
+    return NDP_OK;
+}
+
 /* Begins to follow what other experts make of the rows of a mixture: its rows, once for each rank. */
 static ndp_status run_take_rows(const ndp_op_call *c) {
     ndp_partial *p = partial_of(c);
     const ndp_view *x = &c->in[0];
     ndp_other_experts o = {.at = c->out[0].data};
     NDP_TRY(p->inner->kernels[c->op->id]->run(c));
-    if (!p->sums.last_experts || c->in[3].data) /* weights: the backward of give_rows */
+    if (!p->sums.last_experts)
         return NDP_OK;
+    NDP_TRY(keep_taken(p, x));
     forget(p, o.at);
     NDP_TRY(ndp_array_reserve(&p->others, &p->others_capacity, p->n_others + 1, sizeof *p->others));
     NDP_TRY(make_rows(&o.rows, x->dtype, x->rows * p->sums.choice_ranks, x->cols));
@@ -241,7 +251,8 @@ static ndp_status follow(ndp_partial *p, const ndp_op_call *c, ndp_other_experts
     NDP_TRY(make_rows(&rows, c->out[0].dtype, o->rows.rows, c->out[0].cols));
     other.in[0] = o->rows, other.out[0] = rows;
     ndp_status st = run_unplanned(p, &other);
-    ndp_other_experts next = {c->out[0].data, rows, o->offsets, o->experts};
+    ndp_other_experts next = {
+        .at = o->weighed ? c->in[0].data : c->out[0].data, .rows = rows, .offsets = o->offsets, .experts = o->experts};
     o->offsets = NULL;
     forget(p, c->in[0].data);
     forget(p, next.at); /* of a layer before this one */
@@ -263,6 +274,15 @@ static ndp_status run_of_experts(const ndp_op_call *c) {
     return st;
 }
 
+/* Those of others have no weights. */
+static ndp_status run_weigh_rows(const ndp_op_call *c) {
+    ndp_partial *p = partial_of(c);
+    ndp_other_experts *o = p->sums.last_experts ? others_at(p, c->out[0].data) : NULL;
+    if (o)
+        o->weighed = true;
+    return p->inner->kernels[c->op->id]->run(c);
+}
+
 /* dx[t] . what the last expert of rank r makes of row t. */
 static double product_with(const ndp_view *dx, int64_t t, const ndp_view *rows, int r) {
     double sum = 0;
@@ -274,7 +294,7 @@ static double product_with(const ndp_view *dx, int64_t t, const ndp_view *rows, 
 /* The gradient of the weights of choices: with that of the last expert of each rank but the choice's own. */
 static ndp_status run_weights(const ndp_op_call *c) {
     ndp_partial *p = partial_of(c);
-    const ndp_view *dx = &c->in[0], *places = &c->in[2], *dw = &c->out[0];
+    const ndp_view *dx = &p->taken, *places = &c->in[2], *dw = &c->out[0];
     int ranks = p->sums.choice_ranks;
     NDP_TRY(p->inner->kernels[c->op->id]->run(c));
     const ndp_other_experts *o = p->sums.last_experts ? others_at(p, c->in[1].data) : NULL;
@@ -311,8 +331,8 @@ void ndp_partial_init(ndp_partial *p, const ndp_device *inner) {
         {NDP_OP_linear_dw, run_sum},           {NDP_OP_linear_db, run_sum},       {NDP_OP_rmsnorm_dw, run_sum},
         {NDP_OP_layernorm_dw, run_sum},        {NDP_OP_embedding_dw, run_sum},    {NDP_OP_xent, run_xent},
         {NDP_OP_attention_bwd, run_attention}, {NDP_OP_take_rows, run_take_rows}, {NDP_OP_linear_stack, run_of_experts},
-        {NDP_OP_swiglu, run_of_experts},       {NDP_OP_geglu, run_of_experts},    {NDP_OP_give_rows_dw, run_weights},
-        {NDP_OP_route_dx, run_route_dx}};
+        {NDP_OP_swiglu, run_of_experts},       {NDP_OP_geglu, run_of_experts},    {NDP_OP_weigh_rows, run_weigh_rows},
+        {NDP_OP_weigh_rows_dw, run_weights},   {NDP_OP_route_dx, run_route_dx}};
     *p = (ndp_partial){.device = *inner, .inner = inner};
     memcpy(p->kernels, inner->kernels, sizeof p->kernels);
     for (int i = 0; i < NDP_COUNT(sums); i++) {
@@ -327,6 +347,7 @@ void ndp_partial_init(ndp_partial *p, const ndp_device *inner) {
 void ndp_partial_release(ndp_partial *p) {
     while (p->n_others)
         forget(p, p->others[0].at);
+    free(p->taken.data);
     free(p->others);
     free(p->scratch);
     *p = (ndp_partial){0};

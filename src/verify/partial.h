@@ -31,10 +31,12 @@ typedef struct ndp_partial_sums {
 
 /* What the last expert of each rank makes of all rows of a mixture: first T rows of rank 0's, then of rank 1's. */
 typedef struct ndp_other_experts {
-    const void *at;   /* where the mixture's own sorted rows lie that are as far as these */
+    const void *at;   /* where the mixture's own sorted rows lie that are as far as these; of results, those that the
+                       * second product was made of, which are kept for the backward */
     ndp_view rows;    /* owned */
     int32_t *offsets; /* of the sorted rows (ops/op.h), [experts + 1], owned; NULL before the first product */
     int64_t experts;
+    bool weighed; /* its own rows are: the second product is next */
 } ndp_other_experts;
 
 /* Gets the logits of a row of the batch that predicts a token, `n` of them. */
@@ -52,6 +54,7 @@ typedef struct ndp_partial {
     ndp_other_experts *others; /* of steps with last_experts */
     int n_others;
     int64_t others_capacity;
+    ndp_view taken; /* the same: a copy of what take_rows took last; in the backward gradients of a mixture's rows */
     void *scratch;
     size_t scratch_bytes;
 } ndp_partial;

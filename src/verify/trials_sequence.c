@@ -9,27 +9,33 @@
 enum { MOST_CUTS = 4 };
 
 static void begin_trial(ndp_finder *f) {
+    f->trial.one_state = false;
     memcpy(f->trial.tokens, f->c->rows->tokens, 4 * (size_t)(f->trial.n * f->trial.length) * sizeof *f->trial.tokens);
 }
 
 /* ---- documents ---- */
 
 ndp_status ndp_try_documents(ndp_finder *f) {
+    static const char *const words[] = {
+        "like layers with a state that go on over documents of a row: not reset where one begins",
+        "like attention to other documents of a row: a mask without document borders",
+        "like rows that are one document: a mask and positions without document borders"};
+    enum { STATES, MASK };
+    bool any = false,
+         states = ndp_inputs_find(ndp_engine_model(f->c->judge->trainer->engine)->inputs, NDP_INPUT_STATE_STARTS) >= 0;
     int64_t all = f->trial.n * f->trial.length;
-    bool any = false;
     for (int64_t i = 0; i < all; i++)
         any |= f->c->rows->starts[i] > 0;
-    for (int restart = 1; restart >= 0 && any && !ndp_found_all(f); restart--) {
+    for (int lost = states ? STATES : MASK; lost < NDP_COUNT(words) && any && !ndp_found_all(f); lost++) {
         begin_trial(f);
-        for (int64_t i = 0; i < all; i++) {
+        f->trial.one_state = true;
+        for (int64_t i = 0; i < all && lost >= MASK; i++) {
             f->trial.starts[i] = 0;
-            if (!restart)
+            if (lost > MASK)
                 f->trial.positions[i] = (int32_t)(i % f->trial.length);
         }
         NDP_TRY(ndp_sum_trial(f));
-        NDP_TRY(ndp_try_both(
-            f, restart ? "like attention to other documents of a row: a mask without document borders"
-                       : "like rows that are one document: a mask and positions without document borders"));
+        NDP_TRY(ndp_try_both(f, words[lost]));
     }
     return NDP_OK;
 }

@@ -111,6 +111,10 @@ samples_of_one_rank:^all 20 gradients are like rows 0 to 1 alone, divided by the
 weight_decay_inside:^all 20 gradients are like ours plus 0.1 of the weights: weight decay is in the gradients$
 clipped: like gradients that are clipped already, to a norm of 1$
 END
+for dump in packed-*; do
+    differs "$NDP_SOURCE_DIR/tests/golden/${dump#packed-}" "$dump"
+    says out '^all .* gradients and the loss are like (attention to other documents of a row|layers with a state that go on)'
+done
 differs one-kv kv_gradient_of_one_rank
 says out '^model.layers.\*.self_attn.k_proj.weight, .*: a sum over ranks with copies of a kv head is missing$'
 for name in noise transposed row_of_zeros other_theta other_eps; do

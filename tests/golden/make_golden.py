@@ -188,7 +188,7 @@ FAMILIES |= {
 # results of a document are a number times its values, and near 0 the norm would make a sign of it, which bf16 gets wrong.
 STATES = dict(num_hidden_layers=3, layer_types=["linear_attention", "full_attention", "linear_attention"], head_dim=8,
               linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=6, linear_value_head_dim=5,
-              max_position_embeddings=128, attention_bias=False, rms_norm_eps=1e-3, hidden_act="silu",
+              max_position_embeddings=256, attention_bias=False, rms_norm_eps=1e-3, hidden_act="silu",
               rope_parameters={"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5})
 STATE_EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=10, shared_expert_intermediate_size=18,
                      output_router_logits=False)

@@ -13,7 +13,8 @@ import make_golden
 
 PROMPTS = ["a", "ponmlkji", "abcabcabdeadeafhi"]  # letter i of the alphabet is token i
 # Of models with a state, which chunks of 64 tokens hand on: shorter than the taps, and on both sides of a border.
-STATE_PROMPTS = ["b", "cd", "ponm", "hello", "madame" * 8, "feed" * 16, "abcdefgh" * 8 + "a", "man" * 36]
+STATE_PROMPTS = ["b", "cd", "ponm", "hello", "madame" * 8, "feed" * 16, "abcdefgh" * 8 + "a", "man" * 36, "image" * 37,
+                 "bold" * 49]
 NEW_TOKENS = 16
 LEAST_GAP = 1e-4  # of the two best logits, 100 times what fp32 rounds
 

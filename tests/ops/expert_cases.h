@@ -230,6 +230,17 @@ static void give_rows_kernels(void **state) {
     }
 }
 
+/* With choices of no expert, whose rows are 0. */
+static void weigh_rows_kernels(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) for (int k = 1; k < 4; k += 2) {
+        some_order o = order_of(some_choices(t, 5, k, t == 17), 5);
+        kernel_case weigh = {&ndp_op_weigh_rows, .wide = 8,
+                             .in = {some(t * k, c, 1), o.order, o.places, positive(t, k, 2)}};
+        check_kernel(&weigh);
+    }
+}
+
 /* Gates from shut to open. dy is above 0, like x, so that the terms of a sum do not cancel. */
 static inline void check_gate_rows(int64_t t, int64_t c) {
     ndp_view gate = matrix(NDP_F32, t, 1);
@@ -254,8 +265,13 @@ static inline void check_give_rows_dw(int64_t t, int64_t c, unsigned variant) {
     some_order o = order_of(some_choices(t, e, k, t == 17), e);
     kernel_case dw = {&ndp_op_give_rows_dw, .wide = variant >> 1,
                       .in = {positive(t, c, 1), positive(t * k, c, 2), o.places}};
+    kernel_case weighed = {
+        &ndp_op_weigh_rows_dw, .wide = 8 | variant >> 1,
+        .in = {positive(t * k, c, 1), positive(t * k, c, 2), copy_as(NDP_I32, &o.places), positive(t, k, 3)}};
+    ndp_view_set(&weighed.in[3], 0, 0, 0); /* nothing says what was weighed by it */
     free_matrices(&o.order, 1);
     check_kernel(&dw);
+    check_kernel(&weighed);
 }
 
 /* Rows that threads keep, and wider ones. */

@@ -181,6 +181,8 @@ static const cost_case cases[] = {
     COST(give_rows, 24, 4 * (24 + 6 + 12), .in = {F(6, 4), I(6, 1), I(3, 2), NONE, NONE}),
     COST(give_rows, 48 + 12, 2 * 24 + 4 * (6 + 6 + 12 + 12), .in = {H(6, 4), I(6, 1), I(3, 2), F(3, 2), F(3, 4)},
          .attr = {.wide_grad = true}),
+    COST(weigh_rows, 24, 4 * (24 + 6 + 6 + 6 + 24), .in = {F(6, 4), I(6, 1), I(3, 2), F(3, 2)}),
+    COST(weigh_rows_dw, 48, 4 * (24 + 24 + 6 + 6 + 6), .in = {F(6, 4), F(6, 4), I(3, 2), F(3, 2)}),
     COST(give_rows_dw, 48, 4 * (12 + 24 + 6 + 6), .in = {F(3, 4), F(6, 4), I(3, 2)}),
     /* Three gates, an exponential and a division each. */
     COST(gate_rows, 12 + 3 * 20, 4 * (12 + 3 + 12), .in = {F(3, 4), F(3, 1)}),
@@ -189,6 +191,7 @@ static const cost_case cases[] = {
     COST(heads_split, 0, 4 * (12 + 24), .in = {F(3, 4)}, .attr = {.heads = 1, .head_dim = 4, .parts = 2}),
     COST(heads_merge, 0, 4 * (24 + 24), .in = {F(6, 4)}, .attr = {.heads = 2, .head_dim = 4, .parts = 2}),
     COST(heads_merge, 12, 4 * (24 + 12), .in = {F(6, 4)}, .attr = {.heads = 1, .head_dim = 4, .parts = 2}),
+    COST(chunk_order, 0, 4 * (12 + 12), .in = {F(4, 3)}, .attr = {.ranks = 2}),
     /* 3 x 7 logits: 4 multiply-adds each for every product, 14 for softmax and loss. The weights are read once a
      * product, logits written and read in fp32, once more a product; x is read twice. */
     COST(xent, 21 * (8 + 14), 112 + 21 * 4 * 3 + 96, .in = {F(3, 4), F(7, 4), I(3, 1), D(1, 1)}, .attr = {.vocab = 7}),

@@ -340,14 +340,18 @@ static void causal_conv_gradient(void **state) {
     }
 }
 
-/* The tap of the row itself is the last one. */
+/* The tap of the row itself is the last one; taps of other columns stand before and behind those of x. */
 static void conv_silu_gradient(void **state) {
     (void)state;
     FOR_SIZES(t, c) for (int taps = 1; taps <= NDP_MAX_TAPS; taps += 3) {
-        gradient_case k = {
-            &ndp_op_conv_silu,
-            .in = {random_matrix(NDP_F64, t, c, 1), random_matrix(NDP_F64, c, taps, 2), random_ints(t, 0, t, 3)},
-            .wanted = 3, .flowing = 1, .earlier = taps == 4};
+        int64_t more = taps == 4 ? c : 0;
+        gradient_case k = {&ndp_op_conv_silu,
+                           {.first = more},
+                           .in = {random_matrix(NDP_F64, t, c, 1), random_matrix(NDP_F64, c + 2 * more, taps, 2),
+                                  random_ints(t, 0, t, 3)},
+                           .wanted = 3,
+                           .flowing = 1,
+                           .earlier = taps == 4};
         check_gradients(&k);
     }
 }
@@ -499,6 +503,20 @@ static void heads_gradient(void **state) {
         }
 }
 
+static void chunk_order_gradient(void **state) {
+    (void)state;
+    for (int ranks = 1; ranks < 4; ranks++)
+        for (int back = 0; back < 2; back++) {
+            gradient_case k = {&ndp_op_chunk_order,
+                               {.ranks = ranks, .inverse = back},
+                               .in = {random_matrix(NDP_F64, 6 * ranks, 5, 1)},
+                               .wanted = 1,
+                               .flowing = 1,
+                               .earlier = back};
+            check_gradients(&k);
+        }
+}
+
 /* Gradients arrive at the weights; rows of padding have none. */
 static void route_gradient(void **state) {
     (void)state;
@@ -592,8 +610,13 @@ static void take_and_give_gradients(void **state) {
         }
         if (variant & 4)
             give.in[4] = random_matrix(NDP_F64, t, c, 4), give.wanted |= ACC;
+        gradient_case weigh = {&ndp_op_weigh_rows,
+                               .in = {random_matrix(NDP_F64, t * k, c, 1), copy_as(NDP_I32, &o.order),
+                                      copy_as(NDP_I32, &o.places), random_matrix(NDP_F64, t, k, 5)},
+                               .wanted = X | WEIGHTS, .flowing = 1, .earlier = t == 3 ? X : 0};
         check_gradients(&take);
         check_gradients(&give);
+        check_gradients(&weigh);
     }
 }
 
@@ -654,13 +677,14 @@ static void xent_passes_its_dx(void **state) {
 static void nothing_flows_nothing_made(void **state) {
     (void)state;
     const ndp_op *ops[] = {
-        &ndp_op_embedding,   &ndp_op_linear,       &ndp_op_rmsnorm,      &ndp_op_add_rmsnorm, &ndp_op_rope,
-        &ndp_op_latent_keys, &ndp_op_swiglu,       &ndp_op_add,          &ndp_op_add_bias,    &ndp_op_copy,
-        &ndp_op_heads_split, &ndp_op_heads_merge,  &ndp_op_layernorm,    &ndp_op_geglu,       &ndp_op_gelu,
-        &ndp_op_scale_by,    &ndp_op_scale,        &ndp_op_mean_squares, &ndp_op_norm_by,     &ndp_op_causal_conv,
-        &ndp_op_add_columns, &ndp_op_dropout,      &ndp_op_dora,         &ndp_op_route,       &ndp_op_take_rows,
-        &ndp_op_give_rows,   &ndp_op_linear_stack, &ndp_op_gate_rows,    &ndp_op_stack_bias,  &ndp_op_swiglu_clipped,
-        &ndp_op_gelu_erf,    &ndp_op_conv_silu,    &ndp_op_delta_decay,  &ndp_op_delta_rule,  &ndp_op_gate_by};
+        &ndp_op_embedding,   &ndp_op_linear,         &ndp_op_rmsnorm,     &ndp_op_add_rmsnorm,  &ndp_op_rope,
+        &ndp_op_latent_keys, &ndp_op_swiglu,         &ndp_op_add,         &ndp_op_add_bias,     &ndp_op_copy,
+        &ndp_op_heads_split, &ndp_op_heads_merge,    &ndp_op_chunk_order, &ndp_op_layernorm,    &ndp_op_geglu,
+        &ndp_op_gelu,        &ndp_op_scale_by,       &ndp_op_scale,       &ndp_op_mean_squares, &ndp_op_norm_by,
+        &ndp_op_causal_conv, &ndp_op_add_columns,    &ndp_op_dropout,     &ndp_op_dora,         &ndp_op_route,
+        &ndp_op_take_rows,   &ndp_op_give_rows,      &ndp_op_weigh_rows,  &ndp_op_linear_stack, &ndp_op_gate_rows,
+        &ndp_op_stack_bias,  &ndp_op_swiglu_clipped, &ndp_op_gelu_erf,    &ndp_op_conv_silu,    &ndp_op_delta_decay,
+        &ndp_op_delta_rule,  &ndp_op_gate_by};
     for (int i = 0; i < NDP_COUNT(ops); i++) {
         ndp_op_attr attr = {0};
         /* No functions to add anything with: a rule that tried would crash. */
@@ -700,39 +724,23 @@ static void every_backward_has_run(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embedding_gradient),
-        cmocka_unit_test(linear_gradient),
-        cmocka_unit_test(rmsnorm_gradient),
-        cmocka_unit_test(add_rmsnorm_gradient),
-        cmocka_unit_test(rope_gradient),
-        cmocka_unit_test(activation_gradients),
-        cmocka_unit_test(scale_gradient),
-        cmocka_unit_test(rmsnorm_of_heads_gradient),
-        cmocka_unit_test(layernorm_gradient),
-        cmocka_unit_test(halves_of_rmsnorm_gradient),
-        cmocka_unit_test(partial_rope_gradient),
-        cmocka_unit_test(latent_keys_gradient),
-        cmocka_unit_test(add_gradient),
-        cmocka_unit_test(causal_conv_gradient),
-        cmocka_unit_test(conv_silu_gradient),
-        cmocka_unit_test(delta_decay_gradient),
-        cmocka_unit_test(delta_rule_gradient),
-        cmocka_unit_test(gate_by_gradient),
-        cmocka_unit_test(xent_gradient),
-        cmocka_unit_test(add_bias_gradient),
-        cmocka_unit_test(add_columns_gradient),
-        cmocka_unit_test(dropout_gradient),
-        cmocka_unit_test(dora_gradient),
-        cmocka_unit_test(copy_gradient),
-        cmocka_unit_test(heads_gradient),
-        cmocka_unit_test(linear_stack_gradient),
-        cmocka_unit_test(stack_bias_gradient),
-        cmocka_unit_test(gate_rows_gradient),
-        cmocka_unit_test(route_gradient),
-        cmocka_unit_test(router_losses_gradient),
-        cmocka_unit_test(take_and_give_gradients),
-        cmocka_unit_test(xent_passes_its_dx),
-        cmocka_unit_test(nothing_flows_nothing_made),
+        cmocka_unit_test(embedding_gradient),     cmocka_unit_test(linear_gradient),
+        cmocka_unit_test(rmsnorm_gradient),       cmocka_unit_test(add_rmsnorm_gradient),
+        cmocka_unit_test(rope_gradient),          cmocka_unit_test(activation_gradients),
+        cmocka_unit_test(scale_gradient),         cmocka_unit_test(rmsnorm_of_heads_gradient),
+        cmocka_unit_test(layernorm_gradient),     cmocka_unit_test(halves_of_rmsnorm_gradient),
+        cmocka_unit_test(partial_rope_gradient),  cmocka_unit_test(latent_keys_gradient),
+        cmocka_unit_test(add_gradient),           cmocka_unit_test(causal_conv_gradient),
+        cmocka_unit_test(conv_silu_gradient),     cmocka_unit_test(delta_decay_gradient),
+        cmocka_unit_test(delta_rule_gradient),    cmocka_unit_test(gate_by_gradient),
+        cmocka_unit_test(xent_gradient),          cmocka_unit_test(add_bias_gradient),
+        cmocka_unit_test(add_columns_gradient),   cmocka_unit_test(dropout_gradient),
+        cmocka_unit_test(dora_gradient),          cmocka_unit_test(copy_gradient),
+        cmocka_unit_test(heads_gradient),         cmocka_unit_test(chunk_order_gradient),
+        cmocka_unit_test(linear_stack_gradient),  cmocka_unit_test(stack_bias_gradient),
+        cmocka_unit_test(gate_rows_gradient),     cmocka_unit_test(route_gradient),
+        cmocka_unit_test(router_losses_gradient), cmocka_unit_test(take_and_give_gradients),
+        cmocka_unit_test(xent_passes_its_dx),     cmocka_unit_test(nothing_flows_nothing_made),
         cmocka_unit_test(every_backward_has_run),
     };
     return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));

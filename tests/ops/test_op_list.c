@@ -135,15 +135,20 @@ static void shape_rules_of_states_refuse(void **state) {
     ndp_view f = {.dtype = NDP_F32, .rows = 4, .cols = 6}, h = {.dtype = NDP_BF16, .rows = 4, .cols = 6}, none = {0},
              row = {.dtype = NDP_F32, .rows = 1, .cols = 5};
     ndp_view starts = {.dtype = NDP_I32, .rows = 4, .cols = 1}, no_taps = {.dtype = NDP_F32, .rows = 6},
-             taps = {.dtype = NDP_F32, .rows = 6, .cols = NDP_MAX_TAPS + 1};
+             taps = {.dtype = NDP_F32, .rows = 6, .cols = NDP_MAX_TAPS + 1},
+             too_few_taps = {.dtype = NDP_F32, .rows = 5, .cols = 2};
     const struct {
         const ndp_op *op;
         ndp_view in[NDP_OP_MAX_IN];
     } bad[] = {
+        {&ndp_op_chunk_order, {f}},
+        {&ndp_op_weigh_rows, {f, starts, starts, none}},
+        {&ndp_op_weigh_rows_dw, {f, f, starts, f}},
         {&ndp_op_gate_by, {f, h}},
         {&ndp_op_gate_by_bwd, {f, f, row}},
-        {&ndp_op_conv_silu, {f, f, starts}}, /* 6 rows of taps */
+        {&ndp_op_conv_silu, {f, f, starts}}, /* 4 rows of taps */
         {&ndp_op_conv_silu, {f, taps, starts}},
+        {&ndp_op_conv_silu, {f, too_few_taps, starts}},
         {&ndp_op_conv_silu_dx, {f, h, taps, starts, none}},
         {&ndp_op_conv_silu_dw, {f, f, no_taps, starts}},
         {&ndp_op_delta_decay, {f, f, row}},

@@ -25,7 +25,9 @@ typedef struct named_bug {
 
 static const named_bug bugs[] = {
     {"the router is detached", MUTATION_SKIPPED, &ndp_op_route_dx, 0, NULL},
-    {"the weights of choices have no gradient", MUTATION_SKIPPED, &ndp_op_give_rows_dw, 0, NULL},
+    {"the weights of choices have no gradient", MUTATION_SKIPPED, &ndp_op_weigh_rows_dw, 0, NULL},
+    {"rows, or their gradients, are not weighted", MUTATION_SKIPPED, &ndp_op_weigh_rows, 0, NULL},
+    {"rows, or their gradients, are weighted twice", MUTATION_TWICE, &ndp_op_weigh_rows, 0, NULL},
     {"the router has gradients of its own rank's experts alone", MUTATION_DROPPED, &ndp_op_all_to_all_rows,
      NDP_GROUP_EP, "choices"},
     {"rows lack what other ranks' experts made", MUTATION_DROPPED, &ndp_op_all_to_all_rows, NDP_GROUP_EP, "experts"},

@@ -81,6 +81,36 @@ static bool starts_of_the_next_row(ndp_call *c, const ndp_call *before, ndp_oper
     return has;
 }
 
+/* The taps of the key heads of the other rank of two; and their gradient. */
+static bool taps_of_other_heads(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+    (void)before;
+    bool has = c->op == &ndp_op_conv_silu;
+    c->attr.first = has ? in[0].view.cols - c->attr.first : c->attr.first;
+    return has;
+}
+
+static bool gradient_of_other_taps(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+    (void)before;
+    bool has = c->op == &ndp_op_conv_silu_dw;
+    c->attr.first = has ? in[0].view.cols - c->attr.first : c->attr.first;
+    return has;
+}
+
+/* Chunks stand in the order of the other direction; and as the ranks have them. */
+static bool order_of_the_way_back(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+    (void)before, (void)in;
+    bool has = c->op == &ndp_op_chunk_order;
+    c->attr.inverse ^= has;
+    return has;
+}
+
+static bool chunks_rank_by_rank(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+    (void)before, (void)in;
+    bool has = c->op == &ndp_op_chunk_order;
+    c->attr.ranks = has ? 1 : c->attr.ranks;
+    return has;
+}
+
 /* Keys are another head's: k stands where q does. */
 static bool keys_are_queries(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
     (void)before;
@@ -167,6 +197,10 @@ static void states(void **state) {
     check_refused("states", NDP_CP, taps_of_queries, "placement: ");
     check_refused("states", NDP_CP, starts_of_the_next_row, "placement: ");
     check_refused("states", NDP_SP, keys_are_queries, "placement: ");
+    check_refused("states", NDP_SP, taps_of_other_heads, "its taps begin at row");
+    check_refused("states", NDP_CP, gradient_of_other_taps, "its taps begin at row");
+    check_refused("states", NDP_CP, order_of_the_way_back, "placement: ");
+    check_refused("states", NDP_CP, chunks_rank_by_rank, "placement: ");
 }
 
 int main(void) {

@@ -102,7 +102,6 @@ static inline void world_take(planned *w, const char *name, const world_way *y, 
                                                        .momentum = 0.95,
                                                        .weight_decay = 0.1,
                                                        .max_norm = 0.1}}};
-    w->way.parallel.cp_zigzag &= !has_states(&w->model);
     w->opts.step.parallel = w->way.parallel;
     if (y->table)
         CHECK_OK(ndp_pipeline_read(y->table, y->micro_batches, &w->table));

@@ -99,7 +99,6 @@ static inline ndp_status body(ndp_transport *t, void *arg) {
                                                 .n_entries = w->n_entries,
                                                 .max_norm = w->unclipped ? 0 : 1.0}}};
     ndp_layout layout = layout_of(w);
-    o.step.parallel.cp_zigzag &= !has_states(j->model);
     NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = ndp_model_kv_heads(o.model)}, &o.step.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));

@@ -82,7 +82,6 @@ static void build_case(const pass_case *c, ndp_pass_trace *out) {
     if (*c->layout)
         CHECK_OK(ndp_layout_parse(c->layout, &layout));
     const ndp_mesh_facts facts = {.kv_heads = ndp_model_kv_heads(&m)};
-    o.step.parallel.cp_zigzag &= !has_states(&m);
     CHECK_OK(ndp_mesh_init(&layout, 0, &facts, &o.step.mesh));
     CHECK_OK(ndp_engine_create(&o, &e));
     ndp_engine_passes(e, out);

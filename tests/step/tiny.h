@@ -74,9 +74,6 @@ static inline void tiny_fill(ndp_engine *e) {
     CHECK_OK(ndp_engine_publish(e));
 }
 
-/* Its rows follow each other: no zig-zag. */
-static inline bool has_states(const ndp_model *m) { return ndp_inputs_find_nth(m->inputs, NDP_INPUT_STARTS, 1) >= 0; }
-
 /* One micro-batch, whole: two documents, a few labels ignored, or pairs of documents. `global` is its number in the
  * update, on any layout. */
 static inline void tiny_batch(ndp_engine *e, int micro_batch, int64_t global) {

@@ -56,11 +56,12 @@ static const part schedules[] = {{"cosine", {"schedule.warmup_steps=1"}},
                                  {"inverse_sqrt", {"schedule.name=inverse_sqrt", "schedule.warmup_steps=1"}}};
 static const part routes = {"routed", {"moe.routes=%/routes.safetensors"}};
 static const part bf16 = {"bf16", {"precision.compute=bf16"}};
-/* Folders of tests/golden: dense models, then mixtures, whose experts are not stored in fewer bits. */
-enum { DENSE = 8 };
-static const char *const families[] = {"mistral",     "llama-yarn", "gemma2",   "phi3",      "gpt2",
-                                       "llama3-tied", "qwen2",      "stablelm", "qwen3-moe", "qwen2-moe",
-                                       "mixtral",     "glm4-moe",   "gpt-oss"};
+/* Folders of tests/golden: those that may be stored in fewer bits, a dense one whose parts are too small for it, then
+ * mixtures, whose experts are not. */
+enum { PACKED = 10, DENSE = 11 };
+static const char *const families[] = {"mistral",   "llama-yarn", "gemma2",   "phi3",    "gpt2",      "llama3-tied",
+                                       "qwen2",     "stablelm",   "gemma4",   "granite", "qwen3-5",   "qwen3-moe",
+                                       "qwen2-moe", "mixtral",    "glm4-moe", "gpt-oss", "qwen3-next"};
 
 typedef struct drawn_job {
     int number;
@@ -93,7 +94,8 @@ static inline drawn_job draw_job(const char *folder, int i, uint64_t seed) {
 #define DRAW(list) &list[ndp_rng_below(seed, (uint64_t)i, draws++, NDP_COUNT(list))]
     uint64_t draws = 0;
     const part *loss = &losses[i % 2 ? 1 + i / 2 % 4 : 0], *adapter = &adapters[i / 2 % NDP_COUNT(adapters)];
-    drawn_job j = {.number = i, .family = families[adapter < &adapters[4] ? i * 8 % NDP_COUNT(families) : i % DENSE]};
+    drawn_job j = {.number = i,
+                   .family = families[adapter < &adapters[4] ? i * DENSE % NDP_COUNT(families) : i % PACKED]};
     snprintf(j.name, sizeof j.name, "job %d: %s", i, j.family);
     snprintf(j.files, sizeof j.files, "%s/files-%d", folder, i);
     add_part(&j, loss);

@@ -65,9 +65,9 @@ static int other_value_of(const char *key) {
     return i;
 }
 
-/* Keys of a layout, of which some do nothing on one rank. */
+/* Keys of a layout, of which some do nothing on one rank, and of who computes the loss: by other sums. */
 static bool is_layout(const ndp_option *o) {
-    static const char *const keys[] = {"threads", "device", "ranks", "micro_batch_size", "recompute"};
+    static const char *const keys[] = {"threads", "device", "ranks", "micro_batch_size", "recompute", "own_logits"};
     bool is = strcmp(o->section, "parallelism") == 0 || strcmp(o->section, "pipeline") == 0;
     for (int i = 0; i < NDP_COUNT(keys); i++)
         is |= strcmp(o->key, keys[i]) == 0;

@@ -53,7 +53,8 @@ static ndp_status compute_on(ndp_world *world, void *arg) {
                                 &(ndp_micro_batch){.tokens = k->rows->tokens + at,
                                                    .labels = k->rows->labels + at,
                                                    .positions = k->rows->positions + at,
-                                                   .starts = k->rows->starts + at}));
+                                                   .starts = k->rows->starts + at,
+                                                   .one_state = k->rows->one_state}));
     }
     NDP_TRY(ndp_engine_step(t->engine, 0, 0, false, &r));
     k->out->loss = r.loss, k->out->tokens = r.tokens;
@@ -195,6 +196,14 @@ static void replace_by(wrong *w, ndp_dump_rows *rows) {
 static void mask_dropped(wrong *w) {
     ndp_dump_rows rows = copy_rows(&w->rows);
     memset(rows.starts, 0, (size_t)(rows.n * rows.length) * sizeof *rows.starts);
+    rows.one_state = true;
+    replace_by(w, &rows);
+}
+
+/* As transformers' layers in torch: attention keeps its borders. */
+static void states_go_on(wrong *w) {
+    ndp_dump_rows rows = copy_rows(&w->rows);
+    rows.one_state = true;
     replace_by(w, &rows);
 }
 
@@ -294,6 +303,8 @@ static const dump_fault faults[] = {
      "the number of tokens are like our step without the last label of each 16 columns", 0, false},
     {"labels_after_cut", "qwen2", labels_after_cut, "like the labels of columns 16 to 31 alone", 0, false},
     {"mask_dropped", "olmo2", mask_dropped, "a mask without document borders", 0, false},
+    {"states_go_on", "qwen3_5", states_go_on, "not reset where one begins", 0, false},
+    {"states_and_mask", "qwen3_next", mask_dropped, "a mask without document borders", 0, false},
     {"attention_closed", "smollm3", attention_closed, "like attention that stays inside of each 16 columns", 0, false},
     {"clipped", "phi3", clipped, "like gradients that are clipped already, to a norm of 0.25", 0.25, false},
     {"decayed", "starcoder2", decayed, "like ours plus 0.1 of the weights: weight decay is in the gradients", 0, false},

@@ -74,12 +74,13 @@ static __device__ __forceinline__ float silu_slope(float x) {
 
 struct silu_conv {
     ndp_view x, w, start;
+    int64_t first; /* the row of w for the first column of x */
     /* What weighs the row j rows back, for columns c .. c + 7. */
     __device__ ndp_lanes tap(int64_t j, int64_t c) const {
         ndp_lanes out = {};
         for (int k = 0; k < NDP_LANES; k++)
-            if (c + k < w.rows)
-                out.x[k] = ndp_get(w, c + k, w.cols - 1 - j);
+            if (c + k < x.cols)
+                out.x[k] = ndp_get(w, first + c + k, w.cols - 1 - j);
         return out;
     }
     /* What silu is of. */
@@ -109,7 +110,7 @@ struct conv_silu_each {
     }
 };
 static ndp_status run_conv_silu(const ndp_op_call *c) {
-    return ndp_each8(c, &c->out[0], conv_silu_each{{c->in[0], c->in[1], c->in[2]}, c->out[0]});
+    return ndp_each8(c, &c->out[0], conv_silu_each{{c->in[0], c->in[1], c->in[2], c->attr->first}, c->out[0]});
 }
 NDP_CUDA_KERNEL(conv_silu)
 
@@ -125,24 +126,27 @@ struct conv_silu_dx_each {
     }
 };
 static ndp_status run_conv_silu_dx(const ndp_op_call *c) {
-    return ndp_each8(c, &c->out[0], conv_silu_dx_each{{c->in[1], c->in[2], c->in[3]}, c->in[0], c->in[4], c->out[0]});
+    return ndp_each8(c, &c->out[0], conv_silu_dx_each{{c->in[1], c->in[2], c->in[3], c->attr->first}, c->in[0], c->in[4], c->out[0]});
 }
 NDP_CUDA_KERNEL(conv_silu_dx)
 
-/* Of column j: its taps are the lanes. */
+/* Of row j of the taps, the lanes: they weigh column j - first, if that is here. */
 struct conv_silu_dw_of {
     silu_conv conv;
     ndp_view dy;
     __device__ ndp_lanes operator()(int64_t t, int64_t j, int64_t) const {
         ndp_lanes tap = ndp_get8(conv.w, j, 0), x = {};
         int64_t first = ndp_int(conv.start, t) > 0 ? ndp_int(conv.start, t) : 0, from = t + 1 - conv.w.cols;
+        int64_t column = j - conv.first;
         float u = 0;
+        if (column < 0 || column >= conv.x.cols)
+            return x;
         for (int k = 0; k < NDP_LANES; k++) {
             if (k < conv.w.cols && from + k >= first)
-                x.x[k] = ndp_get(conv.x, from + k, j);
+                x.x[k] = ndp_get(conv.x, from + k, column);
             u += tap.x[k] * x.x[k];
         }
-        float du = ndp_get(dy, t, j) * silu_slope(u);
+        float du = ndp_get(dy, t, column) * silu_slope(u);
         for (int k = 0; k < NDP_LANES; k++)
             x.x[k] *= du;
         return x;
@@ -150,6 +154,6 @@ struct conv_silu_dw_of {
 };
 static_assert((int)NDP_MAX_TAPS <= (int)NDP_LANES, "the taps of a column are lanes");
 static ndp_status run_conv_silu_dw(const ndp_op_call *c) {
-    return ndp_columns(c, c->in[0].rows, conv_silu_dw_of{{c->in[1], c->in[2], c->in[3]}, c->in[0]});
+    return ndp_columns(c, c->in[0].rows, conv_silu_dw_of{{c->in[1], c->in[2], c->in[3], c->attr->first}, c->in[0]});
 }
 NDP_CUDA_KERNEL_WITH_SCRATCH(conv_silu_dw)

@@ -35,9 +35,9 @@ static double causal_conv_dw(const ndp_op_call *c, int64_t j, int64_t i) {
 
 NDP_REF_EACH(causal_conv_dw)
 
-/* What weighs the row j rows back, operand i being the taps, and the starts the next one. */
+/* What weighs the row j rows back, operand i being the taps, from attr.first on, and the starts the next one. */
 static double tap(const ndp_op_call *c, int i, int64_t column, int64_t j) {
-    return ndp_ref_in(c, i, column, c->in[i].cols - 1 - j);
+    return ndp_ref_in(c, i, c->attr->first + column, c->in[i].cols - 1 - j);
 }
 static bool reaches(const ndp_op_call *c, int w, int64_t t, int64_t row) {
     return row >= 0 && row >= ndp_int_at(&c->in[w + 1], t);
@@ -75,11 +75,11 @@ static double conv_silu_dx(const ndp_op_call *c, int64_t s, int64_t i) {
 NDP_REF_EACH(conv_silu_dx)
 
 static double conv_silu_dw(const ndp_op_call *c, int64_t i, int64_t last) {
-    int64_t j = c->in[2].cols - 1 - last;
+    int64_t j = c->in[2].cols - 1 - last, column = i - c->attr->first;
     double sum = 0;
-    for (int64_t t = j; t < c->in[0].rows; t++)
+    for (int64_t t = j; t < c->in[0].rows && column >= 0 && column < c->in[0].cols; t++)
         if (reaches(c, 2, t, t - j))
-            sum += conv_silu_du(c, t, i) * ndp_ref_in(c, 1, t - j, i);
+            sum += conv_silu_du(c, t, column) * ndp_ref_in(c, 1, t - j, column);
     return sum;
 }
 

@@ -1,4 +1,4 @@
-/* route_order, route_exchange, take_rows, give_rows, give_rows_dw. */
+/* route_order, route_exchange, take_rows, give_rows, weigh_rows, and gradients of weights. */
 #include "ops/ref/ref_kernels.h"
 
 #include "ops/route.h"
@@ -168,3 +168,20 @@ static double give_rows_dw(const ndp_op_call *c, int64_t t, int64_t j) {
 }
 
 NDP_REF_EACH(give_rows_dw)
+
+static double weigh_rows(const ndp_op_call *c, int64_t n, int64_t col) {
+    int64_t from = ndp_int_at(&c->in[1], n), k = c->in[2].cols;
+    return from < 0 ? 0 : ndp_ref_in(c, 0, n, col) * ndp_ref_in(c, 3, from / k, from % k);
+}
+
+NDP_REF_EACH(weigh_rows)
+
+static double weigh_rows_dw(const ndp_op_call *c, int64_t t, int64_t j) {
+    int64_t place = (int64_t)ndp_ref_in(c, 2, t, j);
+    double sum = 0, weight = ndp_ref_in(c, 3, t, j);
+    for (int64_t col = 0; place >= 0 && weight != 0 && col < c->in[0].cols; col++)
+        sum += ndp_ref_in(c, 0, place, col) * ndp_ref_in(c, 1, place, col);
+    return sum == 0 ? 0 : sum / weight;
+}
+
+NDP_REF_EACH(weigh_rows_dw)

@@ -88,12 +88,13 @@ typedef struct silu_block {
     float taps[NDP_MAX_TAPS][NDP_COLUMN_BLOCK];
 } silu_block;
 
-static void silu_block_load(silu_block *b, const ndp_view *x, int64_t at, int64_t n) {
+static void silu_block_load(silu_block *b, const ndp_op_call *c, const ndp_view *x, int64_t at, int64_t n) {
     const ndp_view *w = x + 1;
+    int64_t first = c->attr->first + at;
     b->x = x, b->start = x + 2, b->at = at, b->n = n, b->reach = w->cols;
     for (int64_t j = 0; j < w->cols; j++)
         for (int64_t i = 0; i < n; i++)
-            b->taps[j][i] = (float)ndp_view_get(w, at + i, w->cols - 1 - j);
+            b->taps[j][i] = (float)ndp_view_get(w, first + i, w->cols - 1 - j);
 }
 
 /* sum += a b */
@@ -131,7 +132,7 @@ void NDP_RANGE_KERNEL(conv_silu)(const ndp_op_call *c, int64_t first, int64_t la
     const ndp_view *x = &c->in[0];
     silu_block b;
     for (int64_t at = 0; at < x->cols; at += NDP_COLUMN_BLOCK) {
-        silu_block_load(&b, x, at, width(x, at));
+        silu_block_load(&b, c, x, at, width(x, at));
         NDP_BY_TYPE(x->dtype, silu_rows, c, &b, first, last);
     }
 }
@@ -157,7 +158,7 @@ void NDP_RANGE_KERNEL(conv_silu_dx)(const ndp_op_call *c, int64_t first, int64_t
     const ndp_view *x = &c->in[1];
     silu_block b;
     for (int64_t at = 0; at < x->cols; at += NDP_COLUMN_BLOCK) {
-        silu_block_load(&b, x, at, width(x, at));
+        silu_block_load(&b, c, x, at, width(x, at));
         NDP_BY_TYPE(x->dtype, silu_dx_rows, c, &b, first, last);
     }
 }
@@ -173,13 +174,24 @@ NDP_INLINE void silu_dw_part(ndp_dtype type, const ndp_op_call *c, const silu_bl
     }
 }
 
-/* Rows of dw are columns of x. */
+/* Rows of taps whose columns are not here. */
+static void no_dw(const ndp_op_call *c, int64_t first, int64_t last) {
+    const ndp_view *dw = &c->out[0];
+    for (int64_t row = first; row < last && !c->attr->accumulate; row++)
+        memset(ndp_at(dw, row, 0), 0, (size_t)dw->cols * sizeof(float));
+}
+
+/* Rows of dw, from attr.first on, are columns of x. */
 void NDP_RANGE_KERNEL(conv_silu_dw)(const ndp_op_call *c, int64_t first, int64_t last) {
     const ndp_view *x = &c->in[1], *dw = &c->out[0];
+    int64_t low = c->attr->first, begin = first > low ? first : low, end = last < low + x->cols ? last : low + x->cols;
+    begin = begin < last ? begin : last, end = end > begin ? end : begin;
+    no_dw(c, first, begin);
+    no_dw(c, end, last);
     silu_block b;
-    for (int64_t at = first; at < last; at += NDP_COLUMN_BLOCK) {
+    for (int64_t at = begin; at < end; at += NDP_COLUMN_BLOCK) {
         float total[NDP_MAX_TAPS][NDP_COLUMN_BLOCK] = {{0}};
-        silu_block_load(&b, x, at, last - at < NDP_COLUMN_BLOCK ? last - at : NDP_COLUMN_BLOCK);
+        silu_block_load(&b, c, x, at - low, end - at < NDP_COLUMN_BLOCK ? end - at : NDP_COLUMN_BLOCK);
         for (int64_t t0 = 0, some = rows_at_once(c); t0 < x->rows; t0 += some) {
             float part[NDP_MAX_TAPS][NDP_COLUMN_BLOCK] = {{0}};
             NDP_BY_TYPE(x->dtype, silu_dw_part, c, &b, t0, t0 + some < x->rows ? t0 + some : x->rows, part);

@@ -1,4 +1,4 @@
-/* take_rows, give_rows, give_rows_dw. */
+/* take_rows, give_rows, weigh_rows, and gradients of weights. */
 #include "ops/cpu/rows/row_parts.h"
 
 /* Columns at a time. */
@@ -61,5 +61,32 @@ void NDP_RANGE_KERNEL(give_rows_dw)(const ndp_op_call *c, int64_t first, int64_t
                 *dw = 0;
             else
                 NDP_BY_TYPES(dx->dtype, y->dtype, dot_row, dx->cols, ndp_at(dx, t, 0), ndp_at(y, place, 0), dw);
+        }
+}
+
+void NDP_RANGE_KERNEL(weigh_rows)(const ndp_op_call *c, int64_t first, int64_t last) {
+    const ndp_view *x = &c->out[0];
+    int64_t k = c->in[2].cols;
+    for (int64_t n = first; n < last; n++) {
+        int64_t from = int_at(&c->in[1], n, 0);
+        if (from < 0)
+            memset(ndp_at(x, n, 0), 0, (size_t)x->cols * ndp_dtype_size(x->dtype));
+        else
+            NDP_BY_TYPES(x->dtype, x->dtype, scale_into, x->cols, ndp_at(&c->in[0], n, 0),
+                         float_at(&c->in[3], from / k, from % k), ndp_at(x, n, 0));
+    }
+}
+
+void NDP_RANGE_KERNEL(weigh_rows_dw)(const ndp_op_call *c, int64_t first, int64_t last) {
+    const ndp_view *dy = &c->in[0], *y = &c->in[1], *places = &c->in[2];
+    for (int64_t t = first; t < last; t++)
+        for (int64_t j = 0; j < places->cols; j++) {
+            int64_t place = int_at(places, t, j);
+            float weight = float_at(&c->in[3], t, j), *dw = ndp_at(&c->out[0], t, j);
+            *dw = 0;
+            if (place < 0 || weight == 0)
+                continue;
+            NDP_BY_TYPES(dy->dtype, y->dtype, dot_row, dy->cols, ndp_at(dy, place, 0), ndp_at(y, place, 0), dw);
+            *dw /= weight;
         }
 }
