@@ -135,11 +135,13 @@ typedef struct ndp_doctor_opts {
     bool axes, json; /* train one step on each axis; the text is one line of JSON */
     void (*say)(void *user, const char *line); /* what is being checked; may be NULL */
     void *user;
+    const char *run; /* a run folder: says what happened to that run, and nothing else; NULL: none. Since 0.2 */
 } ndp_doctor_opts;
 #define NDP_DOCTOR_OPTS_INIT                                                                                           \
-    { NULL, NULL, NULL, 0, true, false, NULL, NULL }
-/* Checks what runs need. *text: a line for each check, and below one that is not ok what to do; or {"version", "time",
- * "problems", "data", "checks": [{"name", "state", "found", "remedy"}]}. *problems: how many checks found one. */
+    { NULL, NULL, NULL, 0, true, false, NULL, NULL, NULL }
+/* Checks what runs need, or what happened to one. *text: a line for each check, and below one that is not ok what to
+ * do; or {"version", "time", "problems", "data", "checks": [{"name", "state", "found", "remedy"}]}. *problems: how many
+ * checks found one. */
 NDP_API ndp_status ndp_doctor(const ndp_doctor_opts *o, char **text, int *problems);
 
 /* ---- the cluster ---- */

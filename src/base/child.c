@@ -1,4 +1,4 @@
-/* Starting a process: fork, exec, and the reason if the exec fails. */
+/* Starting a process: fork, exec, and the reason if the exec fails. Looking at one: /proc/PID/stat. */
 #include "base/child.h"
 
 #include "base/arena.h"
@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -89,3 +90,35 @@ int ndp_child_start(const ndp_child *c, pid_t *out) {
 }
 
 int ndp_child_code(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
+
+/* ---- what /proc says ---- */
+
+/* Field `n` of "123 (name) S 4 5 ...", from 3 on: a name may have blanks and brackets. NULL: there is none. */
+static const char *field_of(const char *text, int n) {
+    const char *at = strrchr(text, ')');
+    for (int k = 2; at && k < n; k++)
+        at = (at = strchr(at, ' ')) ? at + 1 : NULL;
+    return at;
+}
+
+bool ndp_process_read(pid_t pid, ndp_process *out) {
+    enum { STATE = 3, STARTED = 22 };
+    char path[32], text[1024] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    const char *state = n > 0 ? field_of(text, STATE) : NULL, *started = state ? field_of(text, STARTED) : NULL;
+    if (!started)
+        return false;
+    *out = (ndp_process){.state = *state, .started = strtoull(started, NULL, 10)};
+    return true;
+}
+
+bool ndp_processes_are_shown(void) {
+    char number[16] = "";
+    ndp_process self;
+    return readlink("/proc/self", number, sizeof number - 1) > 0 && atoi(number) == (int)getpid() &&
+           ndp_process_read(getpid(), &self);
+}

@@ -1,8 +1,9 @@
-/* Starting a process. */
+/* Starting a process, and what /proc says of one. */
 #ifndef NDP_BASE_CHILD_H
 #define NDP_BASE_CHILD_H
 
 #include <ndparallel/ndparallel.h>
+#include <string.h>
 #include <sys/types.h>
 
 /* A NULL-terminated list of strings, as argv and envp. Owns the strings. */
@@ -30,5 +31,17 @@ typedef struct ndp_child {
 int ndp_child_start(const ndp_child *c, pid_t *out);
 /* The exit code, or 128 + signal, from a status of waitpid. */
 int ndp_child_code(int status);
+
+/* What /proc says of a process. */
+typedef struct ndp_process {
+    char state;       /* R, S, D, T (stopped), t (by a debugger), Z (ended, and its parent has not yet asked), ... */
+    uint64_t started; /* when, in ticks since the system began: a number is given again, with another time */
+} ndp_process;
+
+/* False: there is no such process, or /proc does not show it. */
+NDP_API bool ndp_process_read(pid_t pid, ndp_process *out);
+static inline bool ndp_process_has_ended(const ndp_process *p) { return strchr("ZXx", p->state) != NULL; }
+/* Whether /proc shows this process by its number, and so those of its user in the same namespace. */
+NDP_API bool ndp_processes_are_shown(void);
 
 #endif

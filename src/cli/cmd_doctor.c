@@ -5,11 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct doctor_arguments {
     cli_job job;
     const char *hostfile;
+    const char *run; /* JOB.YAML is a folder: that of a run */
     int ranks_here;
     bool no_steps, json;
 } doctor_arguments;
@@ -56,6 +58,7 @@ static ndp_status examine(doctor_arguments *a, char **text, int *problems) {
     program[n < 0 ? 0 : n] = '\0';
     const char **words = remote_words(a, n < 0 ? "ndparallel" : program);
     o.job = a->job.config;
+    o.run = a->run;
     o.hostfile = a->hostfile;
     o.remote = words;
     o.ranks_here = a->ranks_here;
@@ -72,7 +75,10 @@ static int run(const cli_command *c, int argc, char **argv) {
     char *text = NULL;
     int problems = 0;
     cli_parse(c, argc, argv, &a);
-    ndp_status st = a.job.file ? cli_job_load(&a.job) : NDP_OK;
+    struct stat info;
+    if (a.job.file && stat(a.job.file, &info) == 0 && S_ISDIR(info.st_mode))
+        a.run = a.job.file;
+    ndp_status st = a.job.file && !a.run ? cli_job_load(&a.job) : NDP_OK;
     if (st == NDP_OK)
         st = examine(&a, &text, &problems);
     bool debug = a.job.debug;
@@ -83,13 +89,14 @@ static int run(const cli_command *c, int argc, char **argv) {
 
 const cli_command cmd_doctor = {
     .name = "doctor",
-    .about = "check this machine, its hosts and a job; say what to do",
-    .usage = "[JOB.YAML]",
+    .about = "check this machine, its hosts, a job or a run; say what to do",
+    .usage = "[JOB.YAML | RUN]",
     .help = "Check what runs need, and say what to do about each finding: processor, threads, memory, swap, limits, "
             "/dev/shm, disks, Python for tables and chat templates, MPI, GPUs, and a training step on each axis beside "
             "one on one rank. With JOB.YAML also the job, its model and its data; with --hostfile every host: ssh, the "
-            "same program, its clock, the same copy of the data. The exit code is 1 if there is a problem.",
+            "same program, its clock, the same copy of the data. With a run folder: what happened to that run, by its "
+            "lock, metrics, checkpoints and the journals of its ranks. The exit code is 1 if there is a problem.",
     .options = options,
     .takes_job = true,
-    .examples = {"ndparallel doctor", "ndparallel doctor job.yaml --hostfile hosts.txt"},
+    .examples = {"ndparallel doctor job.yaml --hostfile hosts.txt", "ndparallel doctor runs/demo"},
     .run = run};

@@ -14,7 +14,7 @@ static const struct {
      "Seconds for which the lock of a run folder must stand still before --restarts or a Slurm job "
      "takes it over; default: 30"},
     {"NDP_JOURNAL", "If a rank fails, each rank writes its last communications to the file of this name with .rankN "
-                    "at the end"},
+                    "at the end; default of train: journal in the run folder, for `doctor`"},
     {"NDP_PLUGIN_DIR", "Folder in which the plugins (ndp_mpi.so, ndp_cuda.so) are looked for first"},
     {"NDP_CUDA_PATH", "Folders, with colons between them, in which cuBLASLt is looked for first"},
     {"NDP_PYTHON", "The Python whose pyarrow reads Parquet and Arrow files; default: /usr/bin/python3"},

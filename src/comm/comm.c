@@ -7,6 +7,7 @@
 #include "comm/rank_sum.h"
 #include "comm/staged.h"
 #include "comm/watch/health.h"
+#include "comm/watch/lookout.h"
 #include "comm/watch/waypoints.h"
 
 #include <stdio.h>
@@ -58,7 +59,7 @@ bool ndp_transport_fail(ndp_transport *t, const char *message) {
         return true;
     ndp_journal_write(t);
     ndp_health_fail(t->health, t->rank, message);
-    return t->health->rank == t->rank;
+    return t->health->rank == t->rank && ndp_lookout_lets_report(t);
 }
 
 void ndp_transport_destroy(ndp_transport *t) {
@@ -335,7 +336,7 @@ ndp_transport ndp_transport_beside(ndp_transport *host, const ndp_transport_ops 
                            .journals = host->journals,
                            .state_query = host->state_query,
                            .hosts = host->hosts,
-                           .watch_processes = host->watch_processes};
+                           .lookout = host->lookout};
 }
 
 static ndp_status with_waypoints(ndp_transport *t, ndp_transport **out) {

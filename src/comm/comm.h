@@ -103,6 +103,9 @@ int ndp_transport_host_ranks(const ndp_transport *t);
 int ndp_transport_host_rank(const ndp_transport *t);
 /* A one-line warning about this rank's node, or NULL. Borrowed. */
 const char *ndp_transport_note(const ndp_transport *t);
+/* From now on a failure leaves the journals of the ranks in this run folder, as journal.rankN. A run that takes the
+ * folder over replaces the files `lock` and `job.yaml` in it: then nothing is written. */
+void ndp_transport_keep_journals(ndp_transport *t, const char *folder);
 /* Ends the run for all ranks: waits of the others return NDP_ECOMM with this message. Called by a rank that failed. */
 void ndp_transport_abort(ndp_transport *t, const char *message);
 /* Sets the exit code of a launcher whose ranks cannot end by themselves after an abort (mpirun, several hosts). */

@@ -57,7 +57,7 @@ struct ndp_transport {
     const ndp_host_name *hosts;           /* by world rank; NULL: all are on one host */
     int exit_code;                        /* of the launcher after an abort; 0: 1 */
     bool journal_written;
-    bool watch_processes; /* a wait finds that a peer's process has ended; `shm`: the launcher does */
+    struct ndp_lookout *lookout; /* finds that a peer's process has ended (watch/lookout.h); `shm`: the launcher does */
 };
 
 struct ndp_comm {

@@ -1,9 +1,12 @@
 /* Launchers tell a process its rank by environment variables; each launcher has its own. */
 #include "comm/launched.h"
+#include "base/text.h"
 #include "comm/node/shm_world.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -57,12 +60,61 @@ bool ndp_launched_without_pmi(int *tasks) {
     return true;
 }
 
+static const char *const places[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"};
+
 int ndp_launched_rank(void) {
-    static const char *const places[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"};
     if (ndp_launched_on_host(&(int){0}))
         return env_number(NDP_RANK);
     for (int i = 0; i < NDP_COUNT(places); i++)
         if (getenv(places[i]))
             return env_number(places[i]);
     return 0;
+}
+
+/* ---- the ranks of a launcher ---- */
+
+/* -1: the process is none, or its environment cannot be read. */
+static int rank_of_process(pid_t process) {
+    char path[64], *text;
+    size_t size;
+    int rank = -1;
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)process);
+    if (ndp_file_read(path, &text, &size) != NDP_OK)
+        return -1;
+    for (size_t at = 0; at < size && rank < 0; at += strlen(text + at) + 1)
+        for (int i = 0; i < NDP_COUNT(places); i++) {
+            size_t n = strlen(places[i]);
+            if (strncmp(text + at, places[i], n) == 0 && text[at + n] == '=')
+                rank = atoi(text + at + n + 1);
+        }
+    free(text);
+    return rank;
+}
+
+/* The children of one of the parent's threads. */
+static int add_children(pid_t parent, const char *thread, ndp_sibling *out, int n, int most) {
+    char path[96];
+    int process;
+    snprintf(path, sizeof path, "/proc/%d/task/%.20s/children", (int)parent, thread);
+    FILE *f = fopen(path, "re");
+    while (f && n < most && fscanf(f, "%d", &process) == 1) {
+        out[n] = (ndp_sibling){rank_of_process(process), process};
+        n += out[n].rank >= 0;
+    }
+    if (f)
+        fclose(f);
+    return n;
+}
+
+int ndp_launched_children(pid_t parent, ndp_sibling *out, int most) {
+    char path[32];
+    int n = 0;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)parent);
+    DIR *threads = opendir(path);
+    for (struct dirent *e; threads && (e = readdir(threads));)
+        if (e->d_name[0] != '.')
+            n = add_children(parent, e->d_name, out, n, most);
+    if (threads)
+        closedir(threads);
+    return n;
 }

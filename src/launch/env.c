@@ -1,4 +1,5 @@
 /* ndp_env: the machine and libraries that this program runs on, for bug reports. */
+#include "base/child.h"
 #include "base/cpu.h"
 #include "base/json_write.h"
 #include "base/memory_limit.h"
@@ -93,6 +94,12 @@ static void describe_machine(env_report *r) {
                  resolves ? "resolves" : "does not resolve: starting ranks may take 10 s");
     ndp_json_put_text(&r->json, "host", line);
     ndp_json_put_bool(&r->json, "host_resolves", resolves);
+    bool shown = ndp_processes_are_shown();
+    ndp_str_addf(&r->lines, "processes     %s\n",
+                 shown ? "shown by /proc: ranks of a host see that one of them has died or is stopped"
+                       : "not shown by /proc as they are numbered here: a rank that dies or is stopped is found by the "
+                         "time limit alone (NDP_COMM_TIMEOUT)");
+    ndp_json_put_bool(&r->json, "processes_shown", shown);
 }
 
 /* "1.2.3" */

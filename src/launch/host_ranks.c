@@ -3,10 +3,16 @@
  * The ranks are in the process group of their parent, so signals from the terminal reach all of them. The parent polls
  * the process descriptors of the ranks. When a rank ends with an error, the parent writes that into the shared file,
  * where the other ranks find it in their next wait. Ranks that are not waiting get SIGTERM after GRACE_SECONDS and
- * SIGKILL after GRACE_SECONDS more. The exit code is that of the rank that failed first. */
+ * SIGKILL after GRACE_SECONDS more. The exit code is that of the rank that failed first.
+ *
+ * The parent also looks at the ranks in /proc: in whatever place of the run one is stopped, tokenizing or behind the
+ * last collective, it is named at once, and ends the run once it has been stopped for the time that a wait may last. */
 #include "base/child.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "comm/node/shm_world.h"
+#include "comm/watch/neighbour.h"
+#include "comm/watch/wait.h"
 #include "launch/launch.h"
 
 #include <errno.h>
@@ -26,6 +32,8 @@ typedef struct child_rank {
     pid_t pid;  /* 0: it has ended */
     int code;   /* its exit code, once it has ended */
     int signal; /* the last signal sent to end it; 0: none */
+    bool gone;  /* it failed before its process ended, which has no code of its own */
+    ndp_neighbour seen;
 } child_rank;
 
 typedef struct launch_run {
@@ -37,30 +45,39 @@ typedef struct launch_run {
     int first;           /* the first rank that ended with an error; -1: none */
     double first_ended;
     double next_stop; /* when to send the next SIGUSR1 */
+    double next_look;
+    double limit; /* seconds for which a rank may be stopped */
 } launch_run;
 
 /* ---- ends ---- */
 
-/* Writes how a rank ended to `out`; `last`: what it did last. False if the rank has reported its error itself
- * (exit codes up to 2). */
-static bool describe_end(int number, pid_t pid, int status, const char *last, char *out, size_t size) {
-    int code = ndp_child_code(status);
+/* Writes how a rank ended to `out`; `last`: what it did last. */
+static void describe_end(int number, pid_t pid, int status, const char *last, char *out, size_t size) {
     if (WIFSIGNALED(status))
         snprintf(out, size, "rank %d (process %d) was killed by signal %d (%s)%s%s", number, (int)pid, WTERMSIG(status),
                  strsignal(WTERMSIG(status)), last,
                  WTERMSIG(status) == SIGKILL ? "; if you did not kill it, memory ran out: see `train --dry-run`" : "");
     else
-        snprintf(out, size, "rank %d (process %d) ended with code %d%s", number, (int)pid, code,
-                 code > 2 ? "; its output above says why" : "");
-    return code > 2;
+        snprintf(
+            out, size,
+            "rank %d (process %d) ended with code %d, and not by an error of ndparallel: only what it printed, if it "
+            "printed anything, says why%s",
+            number, (int)pid, WEXITSTATUS(status), last);
+}
+
+/* Codes up to 2 are those of a rank that has said why: it has recorded its failure, or has failed before it joined, or
+ * after it left. In the middle of the run it was an exit() of the user's code, or of a library. */
+static bool has_said_why(const launch_run *r, int number) {
+    return r->ranks[number].code <= 2 && (ndp_shm_world_failed(r->world) >= 0 || ndp_shm_world_left(r->world, number) ||
+                                          !ndp_shm_world_joined(r->world, number));
 }
 
 static bool is_stopping(const launch_run *r) { return r->opts->stop && *r->opts->stop; }
 
 static void note_failure(launch_run *r, int number, pid_t pid, int status) {
-    char text[640], last[320];
-    bool unreported =
-        describe_end(number, pid, status, ndp_shm_world_last(r->world, number, last, sizeof last), text, sizeof text);
+    char text[720], last[320];
+    bool unreported = !has_said_why(r, number);
+    describe_end(number, pid, status, ndp_shm_world_last(r->world, number, last, sizeof last), text, sizeof text);
     const char *why = strchr(text, '(');
     bool stopped = r->ranks[number].code == STOPPED || is_stopping(r);
     if (r->first < 0) {
@@ -77,7 +94,7 @@ static void note_end(launch_run *r, int number, int status) {
     child_rank *it = &r->ranks[number];
     pid_t pid = it->pid;
     it->pid = 0;
-    it->code = ndp_child_code(status);
+    it->code = it->gone ? 1 : ndp_child_code(status);
     r->left--;
     if (r->ends[number].fd >= 0)
         close(r->ends[number].fd);
@@ -122,6 +139,51 @@ static void end_other_ranks(launch_run *r) {
             kill(it->pid, wanted);
         }
     }
+}
+
+/* ---- ranks that are stopped ---- */
+
+/* Ends the run for a rank whose process has not ended, or was not the one that was started. */
+static void fail_rank(launch_run *r, int number, const char *what) {
+    char text[720], last[320];
+    snprintf(text, sizeof text, "%s%s", what, ndp_shm_world_last(r->world, number, last, sizeof last));
+    r->first = number;
+    r->first_ended = ndp_now();
+    r->ranks[number].gone = true;
+    if (ndp_shm_world_failed(r->world) < 0 && r->opts->report)
+        r->opts->report(r->opts->user, text);
+    ndp_shm_world_ended(r->world, number, strchr(text, '('));
+}
+
+/* The end of a child is heard of by itself; a child's child may have joined in its place. */
+static void look_at_rank(launch_run *r, int number, double now) {
+    const ndp_launch_opts *o = r->opts;
+    child_rank *it = &r->ranks[number];
+    pid_t joined = ndp_shm_world_process(r->world, number), process = joined ? joined : it->pid;
+    char who[64], text[320];
+    if (it->seen.process != process)
+        it->seen = (ndp_neighbour){.process = process};
+    ndp_neighbour_news news = ndp_neighbour_look(&it->seen, now, r->limit);
+    ndp_neighbour_name(number, NULL, process, who, sizeof who);
+    ndp_neighbour_text(news, &it->seen, who, r->limit, text, sizeof text);
+    if (news == NDP_NEIGHBOUR_STOPPED || news == NDP_NEIGHBOUR_GOES_ON)
+        ndp_say(o->say, o->user, "%s%s", news == NDP_NEIGHBOUR_STOPPED ? "warning: " : "", text);
+    else if (news == NDP_NEIGHBOUR_STOPPED_LONG)
+        fail_rank(r, number, text);
+    else if (news == NDP_NEIGHBOUR_ENDED && joined && joined != it->pid && !ndp_shm_world_left(r->world, number)) {
+        snprintf(text, sizeof text, "%s has died, and the program that started it goes on", who);
+        fail_rank(r, number, text);
+    }
+}
+
+static void look_at_ranks(launch_run *r) {
+    double now = ndp_now();
+    if (now < r->next_look)
+        return;
+    r->next_look = now + NDP_LOOK_SECONDS;
+    for (int k = 0; k < r->opts->ranks && r->first < 0; k++)
+        if (r->ranks[k].pid)
+            look_at_rank(r, k, now);
 }
 
 /* ---- the run ---- */
@@ -189,6 +251,7 @@ static int wait_for_all(launch_run *r) {
         poll(r->ends, (nfds_t)r->opts->ranks, polled ? LOOK_MS : LOOK_OFTEN_MS);
         reap_ended(r);
         forward_stop(r);
+        look_at_ranks(r);
         end_other_ranks(r);
     }
     return run_exit_code(r);
@@ -208,11 +271,14 @@ static ndp_status run_all(launch_run *r, int *exit_code) {
         }
     }
     *exit_code = wait_for_all(r);
+    ndp_shm_world_write_journals(r->world);
     return NDP_OK;
 }
 
 ndp_status ndp_launch_on_host(const ndp_launch_opts *o, int *exit_code) {
     launch_run r = {.opts = o, .first = -1};
+    if (ndp_wait_limit(&r.limit) != NDP_OK)
+        r.limit = NDP_WAIT_SECONDS; /* the ranks say what is wrong */
     ndp_status st = run_all(&r, exit_code);
     ndp_shm_world_destroy(r.world);
     free(r.ranks);

@@ -10,15 +10,15 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "launch/mpi_folder.h"
+#include "launch/mpirun_watch.h"
 #include "launch/rank_hosts.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ---- the command line of mpirun ---- */
@@ -131,13 +131,14 @@ static void add_mpirun_environment(const char *folder, ndp_argv *w) {
 /* mpirun inherits the lock of the folder, so the folder counts as in use until mpirun has ended. mpirun handles SIGUSR1
  * from its start to the ranks' end only: before and after that the signal would kill it, and the ranks' exit code would
  * be lost. */
-static ndp_status start_mpirun(const ndp_argv *args, const ndp_argv *env, int lock, pid_t *out) {
+static ndp_status start_mpirun(const ndp_argv *args, const ndp_argv *env, int lock, int errors, pid_t *out) {
     ndp_child child = {.argv = args->items,
                        .env = env->items,
                        .death_signal = SIGTERM,
                        .keep = lock,
                        .own_group = true,
-                       .ignored = SIGUSR1};
+                       .ignored = SIGUSR1,
+                       .streams = {0, 0, errors}};
     int cause = args->failed || env->failed ? ENOMEM : ndp_child_start(&child, out);
     if (cause == ENOENT)
         return NDP_FAIL(
@@ -145,26 +146,6 @@ static ndp_status start_mpirun(const ndp_argv *args, const ndp_argv *env, int lo
             "mpirun is not installed: install it (Debian: apt-get install openmpi-bin); on one host it is not "
             "needed (train.transport: shm, processes, or local, threads of one process)");
     return cause ? NDP_FAIL(NDP_EIO, "cannot start mpirun: %s", strerror(cause)) : NDP_OK;
-}
-
-/* mpirun forwards SIGUSR1 to the ranks that it has started so far, so the signal is repeated every second. SIGINT and
- * SIGTERM would end the ranks within a second. */
-static int wait_for_mpirun(pid_t mpirun, const volatile sig_atomic_t *stop) {
-    enum { NAPS_A_SECOND = 100 };
-    const struct timespec nap = {.tv_nsec = 1000000000 / NAPS_A_SECOND};
-    for (int64_t stopping = 0;; nanosleep(&nap, NULL)) {
-        int status;
-        pid_t ended = waitpid(mpirun, &status, WNOHANG);
-        if (ended < 0 && errno != EINTR)
-            return 1;
-        if (ended == mpirun) {
-            int code = ndp_child_code(status);
-            /* SIGUSR1 arrived before a rank had a handler. */
-            return stopping && code == 128 + SIGUSR1 ? 128 + SIGINT : code;
-        }
-        if (stop && *stop && stopping++ % NAPS_A_SECOND == 0)
-            kill(mpirun, SIGUSR1);
-    }
 }
 
 static void warn_of_host_name(const ndp_launch_opts *o) {
@@ -206,25 +187,47 @@ static bool can_run(const char *program) {
 }
 
 /* Reports how a rank ended if the rank could not do so itself. */
-static void report_end(const ndp_launch_opts *o, int code) {
+static void report_end(const ndp_launch_opts *o, const ndp_mpirun_watch *w, int code) {
     enum { SIGNALS = 64 }; /* higher codes are exit codes of mpirun or ssh */
-    char text[256];
-    if (!o->report || code <= 2 || code == 128 + SIGINT)
+    char text[320], who[64];
+    bool said = code <= 2 && (code == 0 || w->printed);
+    if (o->report && w->killed && !w->said)
+        o->report(o->user, "mpirun has lost a host, as it says above, and did not end by itself: its ranks are killed");
+    if (!o->report || w->killed || said || code == 128 + SIGINT || (o->stop && *o->stop && code <= 2))
         return;
+    ndp_mpirun_watch_first(w, who);
     if (code > 128 && code <= 128 + SIGNALS)
-        snprintf(text, sizeof text, "a rank was killed by signal %d (%s)%s", code - 128, strsignal(code - 128),
+        snprintf(text, sizeof text, "%s was killed by signal %d (%s)%s", who, code - 128, strsignal(code - 128),
                  code == 128 + SIGKILL  ? "; if you did not kill it, memory ran out: see `train --dry-run`"
                  : code == 128 + SIGILL ? ", or could not be started, if mpirun says so above" /* mpirun's code */
                                         : "");
     else
         snprintf(text, sizeof text,
-                 "a rank, or mpirun itself, ended with code %d; its output above says why. If it printed nothing, try "
-                 "train.transport=local, which runs all ranks without mpirun",
-                 code);
+                 "%s%s ended with code %d, and not by an error of ndparallel: only what it printed, if it printed "
+                 "anything, says why",
+                 who, w->first < 0 ? ", or mpirun itself," : "", code);
     o->report(o->user, text);
 }
 
-static ndp_status run_mpirun(const ndp_launch_opts *o, const ndp_mpi_folder *folder, int *code) {
+/* stderr of mpirun is a pipe, of which this process has the other end. */
+static ndp_status start_watched(const ndp_launch_opts *o, const ndp_argv *args, const ndp_argv *env, int lock,
+                                ndp_mpirun_watch *w) {
+    int ends[2];
+    pid_t mpirun;
+    if (pipe2(ends, O_CLOEXEC))
+        return NDP_FAIL(NDP_EIO, "cannot start mpirun: %s", strerror(errno));
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    ndp_status st = start_mpirun(args, env, lock, ends[1], &mpirun);
+    close(ends[1]);
+    if (st != NDP_OK) {
+        close(ends[0]);
+        return st;
+    }
+    ndp_mpirun_watch_begin(w, mpirun, o->ranks, ends[0]);
+    return NDP_OK;
+}
+
+static ndp_status run_mpirun(const ndp_launch_opts *o, const ndp_mpi_folder *folder, ndp_mpirun_watch *w, int *code) {
     ndp_argv args = {0}, env = {0};
     char map[NDP_PATH];
     bool mapped = o->rank_hosts && !on_one_host(o);
@@ -232,27 +235,28 @@ static ndp_status run_mpirun(const ndp_launch_opts *o, const ndp_mpi_folder *fol
         NDP_TRY(ndp_rank_hosts_write(o, folder->path, map));
     add_mpirun_words(o, folder->path, mapped ? map : NULL, &args);
     add_mpirun_environment(folder->path, &env);
-    pid_t mpirun = -1;
-    ndp_status st = start_mpirun(&args, &env, folder->lock, &mpirun);
+    ndp_status st = start_watched(o, &args, &env, folder->lock, w);
     ndp_argv_release(&args);
     ndp_argv_release(&env);
     NDP_TRY(st);
-    *code = wait_for_mpirun(mpirun, o->stop);
+    *code = ndp_mpirun_watch_wait(w, o->stop);
+    close(w->errors);
     return NDP_OK;
 }
 
 static ndp_status launch_by_mpirun(const ndp_launch_opts *o, int *exit_code) {
     ndp_mpi_folder folder;
+    ndp_mpirun_watch watch;
     int code;
     warn_of_host_name(o);
     warn_of_hosts(o);
     NDP_TRY(ndp_mpi_folder_create(&folder));
-    ndp_status st = run_mpirun(o, &folder, &code);
+    ndp_status st = run_mpirun(o, &folder, &watch, &code);
     ndp_mpi_folder_remove(&folder);
     NDP_TRY(st);
     if (hosts_may_be_unreachable(o, code))
         NDP_TRY(ndp_hosts_reach(o->hostfile));
-    report_end(o, code);
+    report_end(o, &watch, code);
     *exit_code = code;
     return NDP_OK;
 }

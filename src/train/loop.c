@@ -288,6 +288,7 @@ static ndp_status begin_run(ndp_training_loop *l) {
     NDP_TRY(ndp_score_find_references(&l->trainer->score)); /* none are missing after a resume from a checkpoint */
     NDP_TRY(ndp_agree(l->trainer->rank.world, l->first ? ndp_run_folder_write_job(l->trainer) : NDP_OK));
     NDP_TRY(ndp_agree(l->trainer->rank.world, ndp_run_folder_shared(l->config, "job.yaml")));
+    ndp_transport_keep_journals(l->trainer->rank.transport, l->config->train.output_dir);
     NDP_TRY(ndp_agree(l->trainer->rank.world, l->first ? open_metrics(l) : NDP_OK));
     char *text;
     NDP_TRY(ndp_trainer_describe(l->trainer, &text));

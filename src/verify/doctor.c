@@ -6,6 +6,7 @@
 #include "launch/checkup.h"
 #include "launch/launch.h"
 #include "verify/copies.h"
+#include "verify/run_doctor.h"
 #include "verify/verify.h"
 
 #include <stdio.h>
@@ -306,27 +307,40 @@ static char *report_text(const doctor *d, int problems) {
     return ndp_str_detach(&text);
 }
 
+static void check_all(doctor *d) {
+    const ndp_doctor_opts *o = d->opts;
+    count_hosts(d);
+    say(d, "checking this host ...");
+    check_host(d);
+    if (o->axes) {
+        say(d, "training a step on each axis ...");
+        try_axes(d);
+    }
+    if (o->job) {
+        say(d, "checking the job ...");
+        check_job(d);
+    }
+    if (o->hostfile && o->remote) {
+        say(d, "asking the other hosts ...");
+        check_hosts(d);
+    }
+}
+
 ndp_status ndp_doctor(const ndp_doctor_opts *o, char **text, int *problems) {
     NDP_NOT_NULL(o, text, problems);
     doctor d = {.opts = o};
-    count_hosts(&d);
-    say(&d, "checking this host ...");
-    check_host(&d);
-    if (o->axes) {
-        say(&d, "training a step on each axis ...");
-        try_axes(&d);
-    }
-    if (o->job) {
-        say(&d, "checking the job ...");
-        check_job(&d);
-    }
-    if (o->hostfile && o->remote) {
-        say(&d, "asking the other hosts ...");
-        check_hosts(&d);
-    }
+    ndp_status st = NDP_OK;
+    if (o->run)
+        st = ndp_run_examine(o->run, &d.findings);
+    else
+        check_all(&d);
     int found = ndp_findings_problems(&d.findings);
     char *whole = d.findings.failed ? NULL : report_text(&d, found);
     ndp_findings_release(&d.findings);
+    if (st != NDP_OK) {
+        free(whole);
+        return st;
+    }
     NDP_CHECK_MEMORY(whole, "for the report");
     *text = whole;
     *problems = found;

@@ -10,6 +10,14 @@ says out '^processor  ' '^levels        generic' '^transports  '
 lines out 1 CUDA
 says out "^GPUs          no CUDA: looked for $work/plugins/ndp_cuda.so; build it with .make cuda."
 
+# Processes: in a name space of their own, below the /proc of another.
+says out '^processes     shown by /proc'
+if unshare --pid --fork true 2>/dev/null; then
+    case_of env in another name space of processes
+    unshare --pid --fork "$NDP_PROGRAM" env >out 2>err
+    says out '^processes     not shown by /proc'
+fi
+
 # A file that is not a plugin.
 echo nothing >plugins/ndp_cuda.so
 run env

@@ -139,7 +139,7 @@ run env --json
 code_is 0
 keys_are "" "version compiler system processor cores cores.usable cores.online kernels bf16 levels levels.here
     levels.not_here memory memory.bytes
-    memory.available huge_pages host host_resolves libraries libraries.onednn libraries.json_c libraries.libfyaml
+    memory.available huge_pages host host_resolves processes_shown libraries libraries.onednn libraries.json_c libraries.libfyaml
     libraries.pcre2 libraries.utf8proc libraries.xxhash libraries.hwloc_api mpirun transports mpi cuda_lacks gpus"
 documented "env"
 value '"local" in o["transports"]' True

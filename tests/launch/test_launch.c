@@ -96,6 +96,52 @@ static void a_dead_rank_is_named(void **state) {
     assert_string_equal(told, "");
 }
 
+/* mpirun says it of none; its parent has seen which one ended first, and that it printed nothing. */
+static void a_rank_of_mpirun_that_ends_is_named(void **state) {
+    (void)state;
+    static const char *const ends[][3] = {
+        {"kill -KILL $$", "137", "was killed by signal 9"},
+        {"exit 7", "7", "ended with code 7, and not by an error of ndparallel: only what it printed"},
+        {"exit 1", "1", "ended with code 1, and not by an error of ndparallel: only what it printed"},
+        {"echo why >&2; exit 1", "1", NULL}};
+    need_mpirun();
+    for (int i = 0; i < NDP_COUNT(ends); i++) {
+        int code, rank = -1, pid;
+        char *script = ndp_format("sleep 0.5; test $R = 1 && { %s; }; exec sleep 6000", ends[i][0]);
+        CHECK_OK(launch("mpi", 2, script, NULL, &code));
+        free(script);
+        assert_int_equal(code, atoi(ends[i][1]));
+        if (ends[i][2] &&
+            (sscanf(told, "rank %d (process %d) ", &rank, &pid) != 2 || rank != 1 || !strstr(told, ends[i][2])))
+            fail_msg("%s: %s", ends[i][0], told);
+        assert_true(ends[i][2] || !*told);
+    }
+}
+
+/* A program in its place, which waits for a host that is gone, as Open MPI's does. */
+static void an_mpirun_that_does_not_end_is_killed(void **state) {
+    (void)state;
+    char folder[] = "/tmp/ndp-mpirun-XXXXXX", *before = strdup(getenv("PATH"));
+    static const char script[] =
+        "#!/bin/sh\necho 'ORTE has lost communication with a remote daemon.' >&2\nexec sleep 6000\n";
+    assert_non_null(mkdtemp(folder));
+    char *program = ndp_format("%s/mpirun", folder), *path = ndp_format("%s:%s", folder, before);
+    CHECK_OK(ndp_file_write_atomic(program, script, sizeof script - 1));
+    assert_int_equal(chmod(program, 0755), 0);
+    setenv("PATH", path, 1);
+    int code = -1;
+    double start = ndp_now();
+    CHECK_OK(launch("mpi", 2, "exit 0", NULL, &code));
+    setenv("PATH", before, 1);
+    assert_int_equal(code, 1);
+    assert_true(ndp_now() - start >= 10 && ndp_now() - start < HANGS);
+    assert_non_null(strstr(told, "mpirun has lost a host"));
+    CHECK_OK(ndp_folder_remove(folder));
+    free(program);
+    free(path);
+    free(before);
+}
+
 static volatile sig_atomic_t stop;
 static void on_alarm(int signal_number) { stop = signal_number; }
 
@@ -565,8 +611,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_get_what_they_need),
                                        cmocka_unit_test(the_first_exit_code_counts),
                                        cmocka_unit_test(a_dead_rank_is_named),
+                                       cmocka_unit_test(a_rank_of_mpirun_that_ends_is_named),
+                                       cmocka_unit_test(an_mpirun_that_does_not_end_is_killed),
                                        cmocka_unit_test(a_stop_reaches_the_ranks),
-        cmocka_unit_test(a_late_stop_leaves_the_exit_code),
+                                       cmocka_unit_test(a_late_stop_leaves_the_exit_code),
                                        cmocka_unit_test(a_colon_is_an_argument),
                                        cmocka_unit_test(a_batch_systems_host),
                                        cmocka_unit_test(what_cannot_be_launched_is_said),

@@ -1,6 +1,6 @@
 /* Every way to end a run that ends.h and end_signals.h have; every place of a way on every rank, up to so many (a
  * number on the command line). */
-#include "train/end_signals.h"
+#include "train/end_stops.h"
 
 static int most = 12;
 
@@ -30,6 +30,15 @@ static void each_signal(void **state) {
     ends_end(&t);
 }
 
+static void each_stop(void **state) {
+    ends_test t = {.folder = *state, .seed = tiny_seed()};
+    if (!getenv("NDP_PROGRAM"))
+        skip();
+    shard_2_reference(&t);
+    all_stops(&t, STOP_PLACES);
+    printf("%d ranks were stopped or killed, all named\n", t.failed);
+}
+
 static void each_full_disk(void **state) {
     ends_test t;
     if (!getenv("NDP_PROGRAM"))
@@ -43,6 +52,7 @@ static void each_full_disk(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(each_full_disk, tiny_make, tiny_drop),
                                        cmocka_unit_test_setup_teardown(each_signal, tiny_make, tiny_drop),
+                                       cmocka_unit_test_setup_teardown(each_stop, tiny_make, tiny_drop),
                                        cmocka_unit_test_setup_teardown(each_way_everywhere, tiny_make, tiny_drop)};
     if (argc > 1)
         most = atoi(argv[1]);

@@ -1,5 +1,6 @@
-/* A place of each way to end a run, on each layout; long_ends has all of them, and signals. */
-#include "train/ends.h"
+/* A place of each way to end a run, on each layout, and of each way to stop a rank; long_ends has all of them, and
+ * signals. */
+#include "train/end_stops.h"
 
 static void each_way_once(void **state) {
     ends_test t;
@@ -14,7 +15,17 @@ static void each_way_once(void **state) {
     ends_end(&t);
 }
 
+/* Long_ends has all places. */
+static void a_stop_of_each_kind(void **state) {
+    ends_test t = {.folder = *state, .seed = tiny_seed()};
+    if (!getenv("NDP_PROGRAM"))
+        skip();
+    shard_2_reference(&t);
+    all_stops(&t, 1);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(each_way_once, tiny_make, tiny_drop)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(each_way_once, tiny_make, tiny_drop),
+                                       cmocka_unit_test_setup_teardown(a_stop_of_each_kind, tiny_make, tiny_drop)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,9 +4,10 @@
  * that the first rank of each node has created; (3) whether each rank could open it. Memory is shared on a node only if
  * all of its ranks could: they all see the same flags, so they decide alike. */
 #include "comm/mpi/mpi_bootstrap.h"
+#include "base/child.h"
 #include "comm/node/mapping.h"
+#include "comm/watch/host_link.h"
 #include "comm/watch/state_query.h"
-#include "comm/watch/watchdog.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,6 +78,13 @@ static void choose_note(ndp_mpi_transport *t, const rank_info *all) {
         t->base.note = t->note;
 }
 
+static void enter_process(ndp_presence *own) {
+    ndp_process self;
+    if (ndp_process_read(getpid(), &self))
+        atomic_store(&own->started, self.started);
+    atomic_store(&own->process, (uint32_t)getpid());
+}
+
 static ndp_status connect_node(ndp_mpi_transport *t, int node, bool wanted, rank_info *all) {
     rank_info *mine = &all[t->base.rank];
     mine->node = node;
@@ -92,11 +100,10 @@ static ndp_status connect_node(ndp_mpi_transport *t, int node, bool wanted, rank
     if (all_usable(t, all))
         mine->usable = succeeded(t, open_node(t, all));
     if (mine->usable)
-        atomic_store(&t->node.health->of[t->base.rank].process, (uint32_t)getpid());
+        enter_process(&t->node.health->of[t->base.rank]);
     NDP_TRY(exchange_infos(t, all));
     choose_note(t, all);
     t->on_node = all_usable(t, all);
-    t->base.watch_processes = t->on_node && ndp_watchdog_sees_processes(&t->base);
     if (!t->on_node) {
         ndp_node_memory_release(&t->node);
         t->base.health = t->private_;
@@ -149,5 +156,37 @@ ndp_status ndp_mpi_bootstrap(ndp_mpi_transport *t, int node, bool wanted) {
     if (st == NDP_OK)
         st = connect_nodes(t, all);
     free(all);
+    return st;
+}
+
+/* The lowest rank of the host that follows that of `rank`, in the order of these, with wrap-around. */
+static int next_host(const ndp_transport *t, int rank, int step) {
+    int r = rank;
+    do
+        r = (r + t->world + step) % t->world;
+    while (ndp_transport_host_of(t, r) != r);
+    return r;
+}
+
+ndp_status ndp_mpi_connect_lookout(ndp_mpi_transport *t) {
+    const ndp_transport *base = &t->base;
+    bool lowest = ndp_transport_host_of(base, base->rank) == base->rank;
+    ndp_host_link *link = NULL;
+    ndp_host_address own = {0}, *all;
+    ndp_work w;
+    if (!t->hosts)
+        return ndp_lookout_connect(t->lookout, &t->base, NULL);
+    all = calloc((size_t)base->world, sizeof *all);
+    NDP_CHECK_MEMORY(all, "for a world of %d ranks", base->world);
+    if (lowest)
+        ndp_host_link_listen(&own, &link);
+    ndp_status st = ndp_mpi_exchange(ndp_all_gather_begin(t->world, &own, all, sizeof own, NDP_U8, &w), &w);
+    int next = lowest ? next_host(base, base->rank, 1) : 0;
+    if (st == NDP_OK && lowest)
+        ndp_host_link_connect(link, &all[next], next, next_host(base, base->rank, -1));
+    free(all);
+    if (st == NDP_OK)
+        return ndp_lookout_connect(t->lookout, &t->base, link);
+    ndp_host_link_close(link);
     return st;
 }

@@ -6,6 +6,7 @@
 #include "comm/node/node_memory.h"
 #include "comm/watch/health.h"
 #include "comm/watch/journal.h"
+#include "comm/watch/lookout.h"
 
 typedef struct ndp_mpi_transport {
     ndp_transport base;
@@ -20,7 +21,8 @@ typedef struct ndp_mpi_transport {
     ndp_node_memory node; /* if on_node; else without a file */
     ndp_health *private_; /* the health record if not on_node, and the journals */
     ndp_journal *journals;
-    char note[400]; /* why this rank cannot share memory */
+    ndp_lookout *lookout; /* from before the ranks join to their end; NULL: there is one rank */
+    char note[400];       /* why this rank cannot share memory */
 } ndp_mpi_transport;
 
 /* Waits for an operation whose begin returned `st`. */
@@ -37,5 +39,7 @@ ndp_status ndp_mpi_private_health(ndp_mpi_transport *t);
 /* Collective over t->world. node: the lowest rank of this rank's node; wanted: memory is to be shared. Fills in the
  * fields of `t` that depend on other ranks. If memory cannot be shared, that is not an error: t->base.note says why. */
 ndp_status ndp_mpi_bootstrap(ndp_mpi_transport *t, int node, bool wanted);
+/* Collective over t->world, after that: the lowest ranks of the hosts tell each other where they listen. */
+ndp_status ndp_mpi_connect_lookout(ndp_mpi_transport *t);
 
 #endif

@@ -177,8 +177,10 @@ static void mpi_abort(ndp_transport *base, const char *message) {
     if (base->health->rank != base->rank)
         return;
     ndp_state_query_send_failure(base->state_query, message);
-    if (!others_have_left(t))
-        t->api->abort(base->exit_code ? base->exit_code : 1);
+    if (others_have_left(t))
+        return;
+    ndp_lookout_part(t->lookout);
+    t->api->abort(base->exit_code ? base->exit_code : 1);
 }
 
 /* Ranks of other nodes cannot see that this one has left, so it stays and replies to requests until they also leave. */
@@ -196,11 +198,15 @@ static void mpi_destroy(ndp_transport *base) {
         atomic_store(&base->health->of[base->rank].left, 1);
     if (!failed && base->state_query)
         failed = !barrier_at_the_end(t);
+    ndp_lookout_enter(t->lookout, true);
     ndp_state_query_destroy(base->state_query, failed);
     if (t->world)
         mpi_comm_destroy(t->world);
     if (t->ours && (!failed || others_have_left(t)))
         t->api->finalize();
+    if (base->health)
+        atomic_store(&base->health->of[base->rank].ended, 1);
+    ndp_lookout_end(t->lookout);
     ndp_node_memory_release(&t->node);
     free(t->private_);
     ndp_memory_unmap(t->journals, ndp_mpi_journal_bytes(t));
@@ -272,12 +278,23 @@ static int node_of_rank(const ndp_mpi_world *w) {
     return list ? first : per_node ? w->rank / per_node * per_node : w->node;
 }
 
+/* Of ranks that were launched: alone, there is no other to look at. */
+static ndp_status begin_lookout(ndp_mpi_transport *t) {
+    int ranks = 1;
+    if (!ndp_launched(&ranks) || ranks == 1)
+        return NDP_OK;
+    NDP_TRY(ndp_wait_limit(&t->base.timeout));
+    return ndp_lookout_begin(ndp_launched_rank(), t->base.timeout, &t->lookout);
+}
+
 static ndp_status join(ndp_mpi_transport *t) {
     ndp_mpi_world world;
     NDP_TRY(check_pmi(t));
+    NDP_TRY(begin_lookout(t));
     const char *text = t->api->init(&world);
     if (text)
         return NDP_FAIL(NDP_ECOMM, "MPI_Init failed: %s", text);
+    ndp_lookout_enter(t->lookout, false);
     t->ours = world.ours;
     t->base.rank = world.rank;
     t->base.world = world.size;
@@ -287,6 +304,8 @@ static ndp_status join(ndp_mpi_transport *t) {
     const char *shm = getenv("NDP_SHM");
     NDP_TRY(mpi_comm_create(&t->base, (ndp_group){0, 1, world.size, world.rank}, "world", &t->world));
     NDP_TRY(ndp_mpi_bootstrap(t, node_of_rank(&world), !shm || strcmp(shm, "off") != 0));
+    if (t->lookout)
+        NDP_TRY(ndp_mpi_connect_lookout(t));
     return ndp_wait_setup(&t->base, ndp_transport_host_ranks(&t->base));
 }
 

@@ -77,9 +77,11 @@ void ndp_shm_world_ended(ndp_shm_world *w, int rank, const char *why) {
     atomic_store(&h->of[rank].left, 1);
 }
 
-bool ndp_shm_world_joined(const ndp_shm_world *w, int rank) {
-    return atomic_load(&w->node.health->of[rank].process) != 0;
+pid_t ndp_shm_world_process(const ndp_shm_world *w, int rank) {
+    return (pid_t)atomic_load(&w->node.health->of[rank].process);
 }
+
+bool ndp_shm_world_joined(const ndp_shm_world *w, int rank) { return ndp_shm_world_process(w, rank) != 0; }
 
 bool ndp_shm_world_left(const ndp_shm_world *w, int rank) { return atomic_load(&w->node.health->of[rank].left) != 0; }
 
@@ -92,4 +94,16 @@ const char *ndp_shm_world_last(const ndp_shm_world *w, int rank, char *out, size
 int ndp_shm_world_failed(const ndp_shm_world *w) {
     const ndp_health *h = w->node.health;
     return atomic_load(&h->failed) == 2 ? h->rank : -1;
+}
+
+void ndp_shm_world_write_journals(const ndp_shm_world *w) {
+    char own[NDP_JOURNAL_PREFIX];
+    const ndp_health *h = w->node.health;
+    const char *prefix = ndp_journal_prefix(h, own);
+    int failed = ndp_shm_world_failed(w);
+    char why[sizeof h->message + 32];
+    for (int r = 0; prefix && failed >= 0 && r < w->ranks; r++) {
+        snprintf(why, sizeof why, "rank %d failed: %s", failed, h->message);
+        ndp_journal_write_file(prefix, &w->node.journals[r], r, w->ranks, r == failed ? h->message : why);
+    }
 }

@@ -8,6 +8,7 @@
 #define NDP_COMM_NODE_SHM_WORLD_H
 
 #include "comm/comm.h"
+#include <sys/types.h>
 
 #define NDP_WORLD "NDP_WORLD"
 #define NDP_RANK "NDP_RANK"
@@ -32,10 +33,15 @@ bool ndp_shm_address_read(const char *text, ndp_shm_address *out);
 void ndp_shm_world_ended(ndp_shm_world *w, int rank, const char *why);
 /* Whether that rank has joined the world, and whether it has left it without an error. */
 bool ndp_shm_world_joined(const ndp_shm_world *w, int rank);
+/* The process that has joined as that rank, which may be a child of the one that was started; 0: none has. */
+pid_t ndp_shm_world_process(const ndp_shm_world *w, int rank);
 bool ndp_shm_world_left(const ndp_shm_world *w, int rank);
 /* The operation that a rank waits for, or else the last one that it began or ended, in words: "#57 send output of stage
  * 1, micro-batch 3 to rank 2 (2320 bytes, tag 13) of group pp forward". Returns `out`, empty if there is none. */
 const char *ndp_shm_world_last(const ndp_shm_world *w, int rank, char *out, size_t size);
+/* After the failure of a rank: writes the journals of all ranks, also of those that were killed, where they are kept.
+ */
+void ndp_shm_world_write_journals(const ndp_shm_world *w);
 /* The rank that failed first; -1: none is recorded. */
 int ndp_shm_world_failed(const ndp_shm_world *w);
 

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/turns.h"
 #include "comm/watch/health.h"
+#include "comm/watch/lookout.h"
 #include "comm/watch/op_wait.h"
 #include "comm/watch/state_query.h"
 #include "comm/watch/wait.h"
@@ -77,7 +78,7 @@ static ndp_status watch(device_wait *v, double now) {
     follow_queues(v, now);
     enter_wait(v, now);
     NDP_TRY(ndp_state_query_serve(t->state_query, v->stuck ? &v->wait.expected : NULL));
-    NDP_TRY(ndp_watchdog_find_dead(t));
+    NDP_TRY(ndp_lookout_check(t));
     return v->stuck ? ndp_op_wait_look(&v->wait, now) : NDP_OK;
 }
 

@@ -24,7 +24,7 @@ static void wait_for_message(const ndp_health *h) {
         ndp_yield();
 }
 
-void ndp_health_fail(ndp_health *h, int rank, const char *message) {
+void ndp_health_record(ndp_health *h, int rank, const char *message) {
     uint32_t none = 0;
     if (atomic_compare_exchange_strong(&h->failed, &none, 1)) {
         int owner = rank, length = 0;
@@ -37,6 +37,10 @@ void ndp_health_fail(ndp_health *h, int rank, const char *message) {
         atomic_store(&h->failed, 2);
     }
     wait_for_message(h);
+}
+
+void ndp_health_fail(ndp_health *h, int rank, const char *message) {
+    ndp_health_record(h, rank, message);
     drain(h);
 }
 

@@ -15,13 +15,21 @@ typedef struct ndp_presence {
     _Alignas(64) _Atomic uint32_t left; /* this rank has ended without an error */
     _Atomic uint32_t inside;            /* it is between enter and leave */
     _Atomic uint32_t process;           /* the process that has joined as this rank; 0: none yet, or `local` */
+    _Atomic uint64_t started;           /* when that process began (base/child.h); 0: not known */
+    _Atomic uint32_t told;              /* `mpi`: some rank has said that it is stopped */
+    _Atomic uint32_t ended;             /* `mpi`: it is about to end by itself, behind MPI_Finalize */
 } ndp_presence;
 
 typedef struct ndp_health {
     _Atomic uint32_t failed; /* 0: no rank; 1: being written; 2: rank and message are valid */
     int rank, world;
     char message[1024];
-    ndp_presence of[]; /* by world rank */
+    /* Where journals go after a failure (ndp_transport_keep_journals): 0: nowhere; 1: being written; 2: to this run
+     * folder, as long as it is this run's. */
+    _Atomic uint32_t keeps;
+    char folder[1024];
+    uint64_t lock, job; /* the inodes of its lock and its job.yaml */
+    ndp_presence of[];  /* by world rank */
 } ndp_health;
 
 static inline size_t ndp_health_bytes(int world) { return sizeof(ndp_health) + (size_t)world * sizeof(ndp_presence); }
@@ -30,6 +38,8 @@ static inline size_t ndp_health_bytes(int world) { return sizeof(ndp_health) + (
  * begins with "rank R: " is one that all ranks have agreed on (checkpoint/agree.h): R is then recorded, on every node,
  * so that R alone reports it. */
 void ndp_health_fail(ndp_health *h, int rank, const char *message);
+/* The same, without waiting: the caller touches no memory of another rank, nor does the rank that it speaks for. */
+void ndp_health_record(ndp_health *h, int rank, const char *message);
 /* NDP_ECOMM "rank R failed: message" after a failure; no rank is in another's memory then. */
 ndp_status ndp_health_check(ndp_health *h);
 /* NDP_ECOMM after a failure: the caller has not entered. */

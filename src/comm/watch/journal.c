@@ -4,10 +4,12 @@
 #include "comm/watch/journal.h"
 #include "base/clock.h"
 #include "base/turns.h"
+#include "comm/watch/health.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <xxhash.h>
 
 enum { LOCK_TRIES = 100000 };
@@ -352,21 +354,61 @@ static void write_record(FILE *f, const ndp_record *r, double now) {
         fprintf(f, "not ended\n");
 }
 
-void ndp_journal_write(ndp_transport *t) {
-    const char *prefix = getenv("NDP_JOURNAL");
-    char path[4096];
-    if (!prefix || !*prefix || !t->journals || t->journal_written)
+/* 0: there is no such file. */
+static uint64_t inode_of(const char *folder, const char *name) {
+    char path[NDP_JOURNAL_PREFIX];
+    struct stat info;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return stat(path, &info) == 0 ? (uint64_t)info.st_ino : 0;
+}
+
+void ndp_transport_keep_journals(ndp_transport *t, const char *folder) {
+    uint32_t none = 0;
+    ndp_health *h = t->health;
+    if (!h || strlen(folder) >= sizeof h->folder || !atomic_compare_exchange_strong(&h->keeps, &none, 1))
         return;
-    t->journal_written = true;
-    snprintf(path, sizeof path, "%s.rank%d", prefix, t->rank);
-    FILE *f = fopen(path, "w");
+    memcpy(h->folder, folder, strlen(folder) + 1);
+    h->lock = inode_of(folder, "lock");
+    h->job = inode_of(folder, "job.yaml");
+    atomic_store(&h->keeps, 2);
+}
+
+/* At the end of a run its lock is gone. */
+static bool is_ours(const ndp_health *h) {
+    uint64_t lock = inode_of(h->folder, "lock");
+    return h->job && inode_of(h->folder, "job.yaml") == h->job && (lock == 0 || lock == h->lock);
+}
+
+const char *ndp_journal_prefix(const ndp_health *h, char out[NDP_JOURNAL_PREFIX]) {
+    const char *given = getenv("NDP_JOURNAL");
+    if (given && *given)
+        return given;
+    if (!h || atomic_load(&h->keeps) != 2 || !is_ours(h))
+        return NULL;
+    snprintf(out, NDP_JOURNAL_PREFIX, "%s/journal", h->folder);
+    return out;
+}
+
+void ndp_journal_write_file(const char *prefix, const ndp_journal *j, int rank, int world, const char *why) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s.rank%d", prefix, rank);
+    FILE *f = fopen(path, "we");
     if (!f)
         return;
-    ndp_journal *j = &t->journals[t->rank];
     uint32_t first = j->begun > NDP_JOURNAL_RECORDS ? j->begun - NDP_JOURNAL_RECORDS + 1 : 1;
-    fprintf(f, "rank %d of %d failed: %s\n%u operations were begun; the last of them, group first:\n", t->rank,
-            t->world, ndp_error_message(), j->begun);
+    fprintf(f, "rank %d of %d failed: %s\n%u operations were begun; the last of them, group first:\n", rank, world, why,
+            j->begun);
     for (uint32_t n = first; n <= j->begun; n++)
-        write_record(f, slot(j, n), ndp_now());
+        if (ndp_record_is_sound(&j->records[n % NDP_JOURNAL_RECORDS], world))
+            write_record(f, &j->records[n % NDP_JOURNAL_RECORDS], ndp_now());
     fclose(f);
+}
+
+void ndp_journal_write(ndp_transport *t) {
+    char own[NDP_JOURNAL_PREFIX];
+    const char *prefix = ndp_journal_prefix(t->health, own);
+    if (!prefix || !t->journals || t->journal_written)
+        return;
+    t->journal_written = true;
+    ndp_journal_write_file(prefix, &t->journals[t->rank], t->rank, t->world, ndp_error_message());
 }

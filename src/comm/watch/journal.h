@@ -139,8 +139,14 @@ char *ndp_last_text(const ndp_rank_state *s, char *out, size_t size);
 /* NDP_ECOMM "tp: rank 3 is at ..., rank 2 at ...". */
 ndp_status ndp_record_mismatch(const ndp_comm *c, int rank_a, const ndp_record *a, int rank_b, const ndp_record *b);
 
-/* After a failure: writes this rank's records to the file $NDP_JOURNAL.rankN, once; does nothing if NDP_JOURNAL is not
- * set. Errors here are ignored, and this thread's error message stays: the user needs to see the failure. */
+/* $NDP_JOURNAL, or what ndp_transport_keep_journals has said, while it holds; NULL: journals are not kept. */
+struct ndp_health;
+enum { NDP_JOURNAL_PREFIX = 1100 };
+const char *ndp_journal_prefix(const struct ndp_health *h, char out[NDP_JOURNAL_PREFIX]);
+/* Writes the records of a rank to the file PREFIX.rankN; `why`: the failure. Errors are ignored. */
+void ndp_journal_write_file(const char *prefix, const ndp_journal *j, int rank, int world, const char *why);
+/* After a failure: writes this rank's records to the file PREFIX.rankN, once; does nothing if journals are not kept.
+ * Errors here are ignored, and this thread's error message stays: the user needs to see the failure. */
 void ndp_journal_write(ndp_transport *t);
 
 #endif

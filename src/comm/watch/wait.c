@@ -131,16 +131,21 @@ ndp_status ndp_progress_fns_run(ndp_transport *t) {
 
 /* ---- the limits of a wait ---- */
 
-ndp_status ndp_wait_setup(ndp_transport *t, int ranks) {
+ndp_status ndp_wait_limit(double *out) {
     const char *text = getenv("NDP_COMM_TIMEOUT");
-    double timeout = 300;
+    double timeout = NDP_WAIT_SECONDS;
     if (text && *text) {
         char *end;
         timeout = strtod(text, &end);
         NDP_CHECK(*end == '\0' && isfinite(timeout) && timeout > 0,
                   "NDP_COMM_TIMEOUT is \"%s\", expected a positive number of seconds", text);
     }
-    t->timeout = timeout;
+    *out = timeout;
+    return NDP_OK;
+}
+
+ndp_status ndp_wait_setup(ndp_transport *t, int ranks) {
+    NDP_TRY(ndp_wait_limit(&t->timeout));
     t->crowded = ndp_cpu_cores() < ranks;
     return NDP_OK;
 }

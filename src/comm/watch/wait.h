@@ -34,7 +34,10 @@ void ndp_progress_fn_remove(ndp_transport *t, ndp_progress_fn *f);
 /* Runs all of them if any share of this rank is pending. */
 ndp_status ndp_progress_fns_run(ndp_transport *t);
 
-/* Reads $NDP_COMM_TIMEOUT (seconds; 300) and compares the cores that this process may use with `ranks`. */
+enum { NDP_WAIT_SECONDS = 300 };
+/* Seconds that a wait may last: $NDP_COMM_TIMEOUT, or NDP_WAIT_SECONDS. */
+NDP_API ndp_status ndp_wait_limit(double *out);
+/* Reads that limit, and compares the cores that this process may use with `ranks`. */
 ndp_status ndp_wait_setup(ndp_transport *t, int ranks);
 
 #endif

@@ -31,7 +31,7 @@
  *       serve the message of a time-out.
  *   (7) The entry of a remote rank is read only after a reply that was requested in the present wait. Another rank of
  *       this node may have stored another reply there since, which is harmless by (5).
- *   (8) No thread and no rank waits for any of this: a wait through MPI that is over within UNWATCHED_SECONDS
+ *   (8) No rank waits for any of this: a wait through MPI that is over within UNWATCHED_SECONDS
  *       (mpi_plain.c) sends no message, and a rank that computes is never interrupted.
  *
  * STATES of a rank in ndp_wait, with the function on each arrow
@@ -52,7 +52,7 @@
  *    v   MPI:   ndp_watchdog_find_missing (a remote peer: ndp_state_query_send, later ndp_state_query_serve)
  *   BLOCKED ---- done, failed, left: as above
  *           \--- a closed cycle: ndp_watchdog_find_cycle -----------> NDP_ECOMM "ranks wait for each other ..."
- *            |\- the peer's process has died: check_process --------> NDP_ECOMM "rank 2 (process 71) has died ..."
+ *            |\- a process has died: ndp_lookout_check -------------> NDP_ECOMM "rank 2 (process 71) has died ..."
  *            \-- time limit: ndp_watchdog_check_limit --------------> NDP_ECOMM "... rank 3 has not arrived ..."
  *
  * The rank that gets an error first records it (ndp_health_fail, ndp_state_query_send_failure); the waits of all others
@@ -73,13 +73,9 @@
  * four operations. */
 #include "comm/watch/watchdog.h"
 #include "comm/watch/health.h"
+#include "comm/watch/lookout.h"
 #include "comm/watch/state_query.h"
 #include "comm/watch/watch_report.h"
-
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 #define CHECK_SECONDS 0.1
 
@@ -158,51 +154,6 @@ ndp_status ndp_watchdog_find_missing(ndp_watchdog *v, const ndp_expected_op *e, 
     return ndp_work_is_message(w) ? find_missing_sender(e, w) : find_missing_member(v, e, w, now);
 }
 
-/* ---- processes ---- */
-
-/* Whether a process runs: it exists and is not a zombie. */
-static bool process_runs(uint32_t process) {
-    char path[32], text[256] = "";
-    snprintf(path, sizeof path, "/proc/%u/stat", process);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
-    const char *name_end = n > 0 ? strrchr(text, ')') : NULL; /* "123 (name) S ..." */
-    return name_end && !strchr("ZXx", name_end[2]);
-}
-
-bool ndp_watchdog_sees_processes(const ndp_transport *t) {
-    for (int r = 0; r < t->world; r++) {
-        uint32_t process = atomic_load(&t->health->of[r].process);
-        if (process && !process_runs(process))
-            return false;
-    }
-    return true;
-}
-
-/* The process of the rank was killed. What it did last is in its journal, which is in shared memory. */
-static ndp_status check_process(const ndp_transport *t, int rank) {
-    if (!t->watch_processes || rank < 0)
-        return NDP_OK;
-    ndp_presence *p = &t->health->of[rank];
-    uint32_t process = atomic_load(&p->process);
-    if (!process || atomic_load(&p->left) || process_runs(process))
-        return NDP_OK;
-    char text[NDP_LAST_TEXT];
-    ndp_rank_state s = ndp_journal_read(&t->journals[rank]);
-    bool sound = ndp_rank_state_is_sound(&s, t->world);
-    atomic_store(&p->inside, 0);
-    return NDP_FAIL(NDP_ECOMM, "rank %d (process %u) has died%s", rank, process,
-                    sound ? ndp_last_text(&s, text, sizeof text) : "");
-}
-
-ndp_status ndp_watchdog_find_dead(const ndp_transport *t) {
-    for (int r = 0; t->watch_processes && r < t->world; r++)
-        NDP_TRY(check_process(t, r));
-    return NDP_OK;
-}
-
 /* ---- cycles ---- */
 
 /* Follows the edges from this rank back to it; invariant (5). */
@@ -214,7 +165,7 @@ ndp_status ndp_watchdog_find_cycle(ndp_watchdog *v, ndp_transport *t, double now
         return NDP_OK;
     v->next = now + CHECK_SECONDS;
     ndp_rank_state own = ndp_journal_read(&t->journals[rank]);
-    NDP_TRY(check_process(t, own.blocked_on));
+    NDP_TRY(ndp_lookout_check(t));
     uint32_t wait = own.wait, first = wait;
     for (int k = 0; k < NDP_LONGEST_CYCLE; k++) {
         ndp_rank_state a = ndp_watchdog_state_of(t, rank);

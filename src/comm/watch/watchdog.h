@@ -23,18 +23,10 @@ uint32_t ndp_watchdog_peer_wait(ndp_watchdog *v, const ndp_transport *t, int ran
  * rank's journal as the one it is blocked on. */
 ndp_status ndp_watchdog_find_missing(ndp_watchdog *v, const ndp_expected_op *e, const ndp_work *w, double now);
 
-/* Whether this process can see those of all ranks that share its health record, so that it can find that one has died.
- */
-bool ndp_watchdog_sees_processes(const ndp_transport *t);
-
 /* Called now and then by a waiting rank. NDP_ECOMM once it is certain that this rank is part of a cycle of ranks that
- * wait for each other; the message names all of them and their operations. Or, with t->watch_processes, that the
- * process of the rank that this one is blocked on has died; the message has its last operation. */
+ * wait for each other; the message names all of them and their operations. Or what the lookout has found (lookout.h).
+ */
 ndp_status ndp_watchdog_find_cycle(ndp_watchdog *v, ndp_transport *t, double now);
-
-/* NDP_ECOMM, with t->watch_processes: the process of some rank that this one can see has died. A device may wait for it
- * although it has begun the operation. */
-ndp_status ndp_watchdog_find_dead(const ndp_transport *t);
 
 /* The error of a wait for a rank that has left the run. */
 ndp_status ndp_watchdog_left(const ndp_work *w, int rank);

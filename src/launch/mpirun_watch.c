@@ -1,0 +1,140 @@
+/* Waiting for mpirun. Which of its ranks on this host ended first is seen in /proc. What ranks write to stderr goes
+ * through a pipe of this process: so it knows whether a rank has said why it ended, on whichever host, and when the run
+ * has failed. mpirun may then wait forever for a host that is gone, and is killed. */
+#include "launch/mpirun_watch.h"
+#include "base/child.h"
+#include "base/clock.h"
+#include "launch/launch.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LOOK_MS = 10 };
+
+#define PATIENCE_SECONDS 10.0 /* for mpirun to end after a rank has failed */
+
+void ndp_mpirun_watch_begin(ndp_mpirun_watch *w, pid_t mpirun, int world, int errors) {
+    *w = (ndp_mpirun_watch){.mpirun = mpirun, .world = world, .errors = errors, .first = -1};
+}
+
+/* ---- what ranks write ---- */
+
+static bool begins(const char *line, const char *with) { return strncmp(line, with, strlen(with)) == 0; }
+
+/* A line of a rank that has failed begins with its number (cli/ranks.c, comm/watch/lookout.c). Open MPI's own words
+ * about a host are those of the versions 4 and 5. */
+static void end_line(ndp_mpirun_watch *w) {
+    static const char *const lost[] = {"ORTE has lost communication", "ORTE was unable to reliably",
+                                       "PRTE has lost communication", "PRTE was unable to reliably"};
+    w->line[w->length < (int)sizeof w->line ? w->length : (int)sizeof w->line - 1] = '\0';
+    bool failed = begins(w->line, "ndparallel: rank ");
+    w->said |= failed;
+    for (int i = 0; i < NDP_COUNT(lost); i++)
+        failed |= begins(w->line, lost[i]);
+    if (w->failed <= 0 && failed)
+        w->failed = ndp_now();
+    w->printed |= w->length > 0 && !begins(w->line, "warning");
+    w->length = 0;
+}
+
+static void pass_on(const char *text, ssize_t size) {
+    while (size > 0) {
+        ssize_t n = write(STDERR_FILENO, text, (size_t)size);
+        if (n < 0 && errno != EINTR)
+            return;
+        text += n > 0 ? n : 0;
+        size -= n > 0 ? n : 0;
+    }
+}
+
+/* False once no process can write any more. */
+static bool read_errors(ndp_mpirun_watch *w) {
+    char text[4096];
+    ssize_t n;
+    while ((n = read(w->errors, text, sizeof text)) > 0) {
+        pass_on(text, n);
+        for (ssize_t i = 0; i < n; i++) {
+            if (text[i] == '\n')
+                end_line(w);
+            else if (w->length++ < (int)sizeof w->line - 1)
+                w->line[w->length - 1] = text[i];
+        }
+    }
+    return n != 0;
+}
+
+/* ---- its ranks ---- */
+
+static bool has_ended(pid_t process) {
+    ndp_process p;
+    return !ndp_process_read(process, &p) || ndp_process_has_ended(&p);
+}
+
+static void look_at_ranks(ndp_mpirun_watch *w) {
+    int ended = -1, several = 0;
+    if (w->ended)
+        return;
+    for (int i = 0; i < w->n; i++)
+        if (has_ended(w->ranks[i].process)) {
+            ended = i;
+            several++;
+        }
+    w->ended = several > 0;
+    w->first = several == 1 && w->n == w->world ? ended : -1;
+    if (!w->ended)
+        w->n = ndp_launched_children(w->mpirun, w->ranks, NDP_WATCHED_RANKS);
+}
+
+const char *ndp_mpirun_watch_first(const ndp_mpirun_watch *w, char out[64]) {
+    snprintf(out, 64, "a rank");
+    if (w->first >= 0)
+        snprintf(out, 64, "rank %d (process %d)", w->ranks[w->first].rank, (int)w->ranks[w->first].process);
+    return out;
+}
+
+/* ---- its end ---- */
+
+/* A batch system's daemons leave ranks that long before they end them, twice. */
+static double patience(void) { return PATIENCE_SECONDS + (ndp_in_allocation() ? 2 * ndp_stop_seconds() : 0); }
+
+static void kill_all(ndp_mpirun_watch *w) {
+    for (int i = 0; i < w->n; i++)
+        if (!has_ended(w->ranks[i].process))
+            kill(w->ranks[i].process, SIGKILL);
+    kill(-w->mpirun, SIGKILL);
+    w->killed = true;
+}
+
+/* mpirun forwards SIGUSR1 to the ranks that it has started so far, so the signal is repeated every second. SIGINT and
+ * SIGTERM would end the ranks within a second. */
+int ndp_mpirun_watch_wait(ndp_mpirun_watch *w, const volatile sig_atomic_t *stop) {
+    struct pollfd errors = {.fd = w->errors, .events = POLLIN};
+    double next_stop = 0;
+    bool stopping = false;
+    for (;;) {
+        int status;
+        poll(&errors, 1, LOOK_MS);
+        if (errors.fd >= 0 && !read_errors(w))
+            errors.fd = -1;
+        pid_t ended = waitpid(w->mpirun, &status, WNOHANG);
+        if (ended < 0 && errno != EINTR)
+            return 1;
+        if (ended == w->mpirun) {
+            int code = w->killed ? 1 : ndp_child_code(status);
+            (void)read_errors(w);
+            /* SIGUSR1 arrived before a rank had a handler. */
+            return stopping && code == 128 + SIGUSR1 ? 128 + SIGINT : code;
+        }
+        look_at_ranks(w);
+        if (w->failed > 0 && !w->killed && ndp_now() - w->failed > patience())
+            kill_all(w);
+        if (stop && *stop && ndp_now() >= next_stop) {
+            kill(w->mpirun, SIGUSR1);
+            next_stop = ndp_now() + 1;
+            stopping = true;
+        }
+    }
+}

@@ -1,0 +1,34 @@
+/* Inside the launch room: what the parent of an mpirun sees of its ranks while it waits for it. */
+#ifndef NDP_LAUNCH_MPIRUN_WATCH_H
+#define NDP_LAUNCH_MPIRUN_WATCH_H
+
+#include "comm/launched.h"
+#include <signal.h>
+
+enum { NDP_WATCHED_RANKS = 256 };
+
+typedef struct ndp_mpirun_watch {
+    pid_t mpirun;
+    int world;
+    int errors;                           /* the end of a pipe: what mpirun and the ranks write to stderr */
+    ndp_sibling ranks[NDP_WATCHED_RANKS]; /* that it has started on this host */
+    int n;
+    int first;     /* of these, the one that ended first; -1: none yet, or it is not certain */
+    bool ended;    /* some of them */
+    bool printed;  /* something that is no warning was written */
+    bool said;     /* a rank has said why */
+    double failed; /* when a rank said that the run has failed, or mpirun that it lost a host; 0: not yet */
+    bool killed;   /* mpirun did not end after that, and was killed */
+    char line[32]; /* the beginning of the line that is being written */
+    int length;
+} ndp_mpirun_watch;
+
+/* `errors`: not blocking. */
+void ndp_mpirun_watch_begin(ndp_mpirun_watch *w, pid_t mpirun, int world, int errors);
+/* Waits for the end of mpirun, and returns its exit code. What ranks write to stderr is passed on. `stop`: once it is
+ * non-zero, mpirun gets SIGUSR1 every second. */
+int ndp_mpirun_watch_wait(ndp_mpirun_watch *w, const volatile sig_atomic_t *stop);
+/* "rank 1 (process 71)" if it is certain which rank ended first, as all of them were seen here, else "a rank". */
+const char *ndp_mpirun_watch_first(const ndp_mpirun_watch *w, char out[64]);
+
+#endif
