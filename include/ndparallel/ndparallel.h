@@ -118,16 +118,17 @@ typedef struct ndp_import_opts {
 } ndp_import_opts;
 #define NDP_IMPORT_OPTS_INIT                                                                                           \
     { 0, false, NULL, 0 }
-/* Converts a file of Axolotl, LLaMA-Factory, Accelerate or DeepSpeed (YAML or JSON), or a ParallelismConfig, into `c`;
+/* Converts a file of Axolotl, LLaMA-Factory, TRL, Accelerate, DeepSpeed or transformers (YAML or JSON) into `c`;
  * keys that the file leaves out get the defaults of that program. *job: a job file with only the imported keys, which
  * reads back to the same configuration. *notes: lines for the user: the batch equation, what differs here, and each key
  * that was not carried over, with the reason. NDP_EINVAL, with file:line and a caret: invalid values; without `force`
- * also unknown keys, and keys that are not supported and change the result (adapter: lora). */
+ * also unknown keys, and keys that are not supported and change the result (rl: grpo). NDP_ENOTSUP: without `force`,
+ * the model is known not to load. */
 NDP_API ndp_status ndp_config_import(ndp_config *c, const char *path, const ndp_import_opts *o, char **job,
                                      char **notes);
-/* The keys of a program, "axolotl", "llamafactory", "accelerate" or "deepspeed", as Markdown tables: which key of ours
- * each becomes, or why it is left out or not supported. `part`: one table, "imported", "left-out" or "unsupported";
- * NULL: all. NDP_EINVAL: another word. */
+/* The keys of a program, "axolotl", "llamafactory", "trl", "accelerate", "deepspeed" or "transformers", as Markdown
+ * tables: which key of ours each becomes, or why it is left out or not supported. `part`: one table, "imported",
+ * "left-out" or "unsupported"; NULL: all. NDP_EINVAL: another word. */
 NDP_API ndp_status ndp_config_import_keys(const char *program, const char *part, char **markdown);
 
 /* ---- worlds of ranks ---- */

@@ -140,14 +140,25 @@ char *ndp_human_bytes(double bytes, char out[16]) {
 
 enum { LONGEST_WORD = 63 };
 
+/* The letters of a word, a bit each. */
+static uint32_t letters_of(const char *word) {
+    uint32_t set = 0;
+    for (; *word; word++)
+        set |= 1U << (*word & 31);
+    return set;
+}
+
 /* Restricted Damerau-Levenshtein distance: inserts, deletes, replacements and swaps of neighbours cost 1; case is
- * ignored. */
-static int edit_distance(const char *a, const char *b) {
-    int n = (int)strlen(a), m = (int)strlen(b), d[3][LONGEST_WORD + 1];
+ * ignored. `limit` if it is at least that, which lengths, letters and rows tell early. */
+static int edit_distance(const char *a, const char *b, int limit) {
+    int n = (int)strlen(a), m = (int)strlen(b), d[3][LONGEST_WORD + 1], before = 0;
+    uint32_t in_a = letters_of(a), in_b = letters_of(b);
+    if (abs(n - m) >= limit || __builtin_popcount(in_a & ~in_b) >= limit || __builtin_popcount(in_b & ~in_a) >= limit)
+        return limit;
     for (int j = 0; j <= m; j++)
         d[0][j] = j;
     for (int i = 1; i <= n; i++) {
-        int *row = d[i % 3], *above = d[(i + 2) % 3], *above2 = d[(i + 1) % 3];
+        int *row = d[i % 3], *above = d[(i + 2) % 3], *above2 = d[(i + 1) % 3], least = i;
         row[0] = i;
         for (int j = 1; j <= m; j++) {
             int x = tolower((unsigned char)a[i - 1]), y = tolower((unsigned char)b[j - 1]);
@@ -157,9 +168,13 @@ static int edit_distance(const char *a, const char *b) {
             bool swap =
                 i > 1 && j > 1 && x == tolower((unsigned char)b[j - 2]) && y == tolower((unsigned char)a[i - 2]);
             row[j] = swap && above2[j - 2] + 1 < best ? above2[j - 2] + 1 : best;
+            least = row[j] < least ? row[j] : least;
         }
+        if (least >= limit && before >= limit) /* a swap looks at two rows */
+            return limit;
+        before = least;
     }
-    return d[n % 3][m];
+    return d[n % 3][m] < limit ? d[n % 3][m] : limit;
 }
 
 const char *ndp_nearest(const char *word, const char *const *candidates, int n) {
@@ -171,7 +186,7 @@ const char *ndp_nearest(const char *word, const char *const *candidates, int n) 
     for (int i = 0; i < n; i++) {
         if (strlen(candidates[i]) > LONGEST_WORD)
             continue;
-        int distance = edit_distance(word, candidates[i]);
+        int distance = edit_distance(word, candidates[i], best);
         if (distance < best && distance < (int)length) {
             best = distance;
             nearest = candidates[i];
@@ -196,7 +211,8 @@ int ndp_nearest_names(const char *word, const char *const *candidates, int n, in
     for (; found < most && found < n; found++) {
         int least = INT_MAX;
         for (int i = 0; i < n; i++) {
-            int distance = strlen(candidates[i]) > LONGEST_WORD ? LONGEST_WORD : edit_distance(start, candidates[i]);
+            int distance = strlen(candidates[i]) > LONGEST_WORD ? LONGEST_WORD
+                                                                : edit_distance(start, candidates[i], LONGEST_WORD + 1);
             if (distance < least && !is_among(candidates[i], out, found)) {
                 least = distance;
                 out[found] = candidates[i];
@@ -204,6 +220,23 @@ int ndp_nearest_names(const char *word, const char *const *candidates, int n, in
         }
     }
     return found;
+}
+
+bool ndp_pattern_repeats(const char *pattern) {
+    int depth = 0, within = 0; /* brackets that are open; the first that repeats, from 1 */
+    for (const char *at = pattern; *at; at++) {
+        bool group = at[1] == '(' && strchr("?*+@!", *at), repeats = *at == '*' || (*at == '+' && group);
+        if (repeats && within)
+            return true;
+        if (*at == '(')
+            depth++;
+        else if (*at == ')' && depth-- == within)
+            within = 0;
+        if (group && repeats)
+            within = depth + 1;
+        at += *at == '\\' && at[1];
+    }
+    return false;
 }
 
 int32_t ndp_hex_number(const char *digits, int n) {

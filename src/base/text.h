@@ -152,6 +152,10 @@ char *ndp_human_bytes(double bytes, char out[16]);
 char *ndp_nearest_entry(const char *folder, const char *name);
 char *ndp_nearest_path(const char *path);
 
+/* Whether an extended pattern of fnmatch(3) repeats what repeats, "+(*)" or "*(+(a)b)": comparing it may take time that
+ * doubles with each letter of a name. */
+NDP_API bool ndp_pattern_repeats(const char *pattern);
+
 /* The number that `n` <= 7 hexadecimal digits write; -1: one of them is not such a digit. */
 int32_t ndp_hex_number(const char *digits, int n);
 

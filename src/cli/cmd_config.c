@@ -66,9 +66,8 @@ static const cli_option import_options[] = {
     {"ranks", 0, "N", "Number of ranks, if the file does not give it",
      CLI_INT(import_arguments, opts.ranks, 1, 1 << 20)},
     {"keys", 0, "PROGRAM",
-     "Convert nothing: print what becomes of each key of axolotl, llamafactory, accelerate or deepspeed, as Markdown "
-     "tables; instead of "
-     "FILE, imported, left-out or unsupported selects one",
+     "Convert nothing: print what becomes of each key of axolotl, llamafactory, trl, accelerate, deepspeed or "
+     "transformers, as Markdown tables; instead of FILE, imported, left-out or unsupported selects one",
      CLI_TEXT(import_arguments, keys)},
     {"force", 0, NULL, "Drop unknown keys, and keys that are not supported and change the result, instead of failing",
      CLI_FLAG(import_arguments, opts.force)},
@@ -161,12 +160,12 @@ static int run_import(const cli_command *c, int argc, char **argv) {
 
 static const cli_command part_import = {
     .name = "import",
-    .about = "convert a job file of Axolotl, LLaMA-Factory, Accelerate or DeepSpeed",
+    .about = "convert a job file of Axolotl, LLaMA-Factory, TRL, Accelerate or DeepSpeed",
     .usage = "FILE",
     .help =
-        "Convert a file of Axolotl or LLaMA-Factory, a file written by `accelerate config` (YAML or JSON), a "
-        "ParallelismConfig or a DeepSpeed file into a job file, and list every key that was not carried over, with the "
-        "reason.",
+        "Convert a file of Axolotl or LLaMA-Factory, one for `trl sft`, a file written by `accelerate config` (YAML or "
+        "JSON), a ParallelismConfig, a DeepSpeed file or a DistributedConfig of transformers into a job file, and list "
+        "every key that was not carried over, with the reason.",
     .options = import_options,
     .argument = take_file,
     .check = check_import,

@@ -214,8 +214,9 @@ int ndp_config_key(int i, char name[NDP_KEY_NAME]) {
 ndp_status ndp_config_init(ndp_config *c) {
     memset(c, 0, sizeof *c);
     ndp_status st = NDP_OK;
-    for (int i = 0; i < ndp_job_options.section_count && st == NDP_OK; i++)
-        st = ndp_option_defaults(&ndp_job_options, ndp_job_options.sections[i].name, c);
+    for (int i = 0; i < ndp_option_count && st == NDP_OK; i++)
+        if (ndp_options[i].value && *ndp_options[i].value)
+            st = ndp_option_parse(&ndp_options[i], ndp_options[i].value, c);
     if (st != NDP_OK)
         ndp_config_release(c);
     return st;

@@ -113,6 +113,13 @@ static ndp_status check_adapter(const ndp_config *c) {
                           none ? "lora or qlora, or remove the section" : "qlora");
     }
     ndp_config_release(&defaults);
+    for (int i = 0; i < c->adapter.targets.n && st == NDP_OK; i++)
+        if (ndp_pattern_repeats(c->adapter.targets.items[i]))
+            st = NDP_FAIL(
+                NDP_EINVAL,
+                "adapter.targets: '%.100s' has a * or + inside of a group that repeats, which may take forever "
+                "to compare; name the projections, or patterns such as *.@(q|v)_proj",
+                c->adapter.targets.items[i]);
     return st;
 }
 

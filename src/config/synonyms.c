@@ -12,7 +12,7 @@
     "set train.trackers: [tensorboard], which `wandb sync --sync-tensorboard` of wandb up to 0.29 reads; "             \
     "metrics.jsonl in train.output_dir has the metrics of every step"
 #define IMPORTED                                                                                                       \
-    "set model.path; `ndparallel config import FILE` converts a file of Axolotl, LLaMA-Factory, Accelerate or "        \
+    "set model.path; `ndparallel config import FILE` converts a file of Axolotl, LLaMA-Factory, TRL, Accelerate or "   \
     "DeepSpeed"
 #define STAGES                                                                                                         \
     "set parallelism.dp_shard_size; stage 3 is parallelism.reshard_after_forward: true, the default, stage 2 is false"

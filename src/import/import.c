@@ -15,8 +15,9 @@ static ndp_status assign(ndp_import *m) {
 static ndp_status refuse_toml(const char *text, size_t size, const char *what) {
     NDP_CHECK(
         !ndp_foreign_is_toml(text, size),
-        "%s: a TOML file, as torchtitan's configurations are; only files of Axolotl, LLaMA-Factory, Accelerate and "
-        "DeepSpeed (YAML or JSON) are imported. `ndparallel config --defaults` prints a job file to fill in: "
+        "%s: a TOML file, as torchtitan's configurations are; only files of Axolotl, LLaMA-Factory, TRL, Accelerate, "
+        "DeepSpeed and transformers (YAML or JSON) are imported: see docs/guide/from-torchtitan.md. "
+        "`ndparallel config --defaults` prints a job file to fill in: "
         "torchtitan's "
         "data_parallel_replicate_degree, data_parallel_shard_degree, context_parallel_degree, "
         "tensor_parallel_degree and pipeline_parallel_degree are dp_replicate_size, dp_shard_size (-1: auto), "
@@ -31,8 +32,8 @@ static ndp_status run(ndp_import *m, const char *text, size_t size, const char *
     NDP_TRY(ndp_config_init(&m->job));
     NDP_TRY(ndp_yaml_open(&m->yaml, what, text, size, 0));
     NDP_TRY(ndp_import_choose(m));
-    for (int i = 0; m->dialect->defaults[i]; i++)
-        NDP_TRY(ndp_config_set(&m->job, m->dialect->defaults[i]));
+    if (m->dialect->defaults)
+        NDP_TRY(ndp_config_parse(&m->job, m->dialect->defaults, strlen(m->dialect->defaults), "defaults"));
     if (m->dialect->begin)
         m->dialect->begin(&m->read);
     NDP_TRY(ndp_import_walk(m, m->yaml.root, m->dialect->section, "parallelism_config_", ""));
@@ -52,7 +53,11 @@ static void release(ndp_import *m) {
     ndp_strings_release(&m->read.reporters);
     ndp_strings_release(&m->read.lr_groups);
     ndp_strings_release(&m->read.group_modules);
-    free(m->read.chat_template);
+    ndp_strings_release(&m->read.added_tokens);
+    ndp_strings_release(&m->read.unfrozen);
+    char *texts[] = {m->read.chat_template, m->read.revision, m->read.eos_token, m->read.bos_token, m->read.unk_token};
+    for (int i = 0; i < NDP_COUNT(texts); i++)
+        free(texts[i]);
     ndp_import_forget_set(m);
     free(m->sets.chats);
     ndp_yaml_close(&m->yaml);

@@ -1,7 +1,7 @@
-/* Job files of other programs: Axolotl's and LLaMA-Factory's YAML, what `accelerate config` writes (YAML or JSON), a
- * ParallelismConfig, DeepSpeed's JSON. A key with a counterpart here is carried over exactly; others are listed, with
- * the reason. Unknown keys, and keys that change the result and are not supported, are rejected unless the user forces
- * the import. */
+/* Job files of other programs: YAML of Axolotl, LLaMA-Factory and TRL's script sft, what `accelerate config` writes
+ * (YAML or JSON), a ParallelismConfig, JSON of DeepSpeed, a DistributedConfig of transformers. A key with a counterpart
+ * here is carried over exactly; others are listed, with the reason. Unknown keys, and keys that change the result and
+ * are not supported, are rejected unless the user forces the import. */
 #ifndef NDP_CONFIG_IMPORT_H
 #define NDP_CONFIG_IMPORT_H
 

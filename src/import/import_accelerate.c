@@ -3,7 +3,7 @@
 #include "import/import_table.h"
 
 static const import_word mixed_words[] = {
-    {"no", WORD_NO, 0}, {"bf16", WORD_YES, 0}, {"fp16", 0, no_fp16}, {"fp8", 0, no_fp8}, {0}};
+    {"no", WORD_NO, 0}, {"bf16", WORD_YES, 0}, {"fp16", WORD_HALF, 0}, {"fp8", 0, no_fp8}, {0}};
 static const import_word strategies[] = {{"FULL_SHARD 1", FULL_SHARD, 0},
                                          {"SHARD_GRAD_OP 2", SHARD_GRAD_OP, 0},
                                          {"NO_SHARD 3", NO_SHARD, 0},
@@ -22,9 +22,9 @@ static const import_word distributed_words[] = {{"NO", DISTRIBUTED_NO, 0},
 /* torch: keys and values by one all-gather, or by one all-to-all per step, which is a ring. */
 static const import_word rotations[] = {{"allgather", NDP_CP_ALL_GATHER + 1, 0}, {"alltoall", NDP_CP_RING + 1, 0}, {0}};
 
-static const char accelerate[] = "accelerate", parallelism[] = "parallelism", cp_handler[] = "cp_handler",
-                  tp_config[] = "tp", fsdp[] = "fsdp", deepspeed[] = "deepspeed", zero[] = "zero",
-                  enabled_bf16[] = "bf16", enabled_fp16[] = "fp16", megatron[] = "megatron";
+static const char accelerate[] = "accelerate", distributed[] = "distributed", parallelism[] = "parallelism",
+                  cp_handler[] = "cp_handler", tp_config[] = "tp", fsdp[] = "fsdp", deepspeed[] = "deepspeed",
+                  zero[] = "zero", enabled_bf16[] = "bf16", enabled_fp16[] = "fp16", megatron[] = "megatron";
 /* A DeepSpeed file by itself. */
 static const char alone[] = "deepspeed:alone", zero_alone[] = "zero:alone", optimizer[] = "deepspeed optimizer",
                   optimizer_params[] = "deepspeed optimizer.params", schedule[] = "deepspeed scheduler",
@@ -56,7 +56,7 @@ static const import_key keys[] = {
     {accelerate, "num_machines", SIZE(read.machines)},
     {accelerate, "distributed_type", WORD(read.distributed, distributed_words)},
     {accelerate, "mixed_precision", WORD(read.mixed, mixed_words), SETTLED_BY("precision.compute")},
-    {accelerate, "fp16", WORD(read.fp16, half_words), SETTLED_BY("precision.compute")},
+    {accelerate, "fp16", WORD(read.fp16, half_words)},
     {accelerate, "fp8_config", REFUSED(no_fp8), SETTLED_BY("precision.compute")},
     {accelerate, "gradient_accumulation_steps", INT(read.accumulation, 1, 1 << 24)},
     {accelerate, "gradient_clipping", NUMBER(job.optimizer.max_grad_norm, "[0, inf)")},
@@ -69,6 +69,8 @@ static const import_key keys[] = {
     {accelerate, "debug", LEFT("collectives are checked against each other before the first step")},
     {accelerate, "use_cpu", LEFT("the device is train.device")},
     {accelerate, "enable_cpu_affinity", LEFT("the number of cores per rank is train.threads")},
+    {accelerate, "ec2_instance_type iam_role_name base_job_name image_uri profile py_version pytorch_version region sagemaker_* "
+                 "transformers_version additional_args", LEFT(launched)},
     {accelerate, "compute_environment machine_rank main_process_ip main_process_port main_training_function rdzv_* "
                  "same_network gpu_ids mpirun_config", LEFT(launched)},
     {accelerate, "ipex_config dynamo_*", LEFT(own_kernels)},
@@ -89,6 +91,21 @@ static const import_key keys[] = {
     {parallelism, "enable_async_tp", LEFT(overlapped)},
     {cp_handler, "cp_comm_strategy", WORD(read.rotate, rotations)},
     {tp_config, "tp_size", AXIS(TP)},
+
+    /* DistributedConfig of transformers */
+    {distributed, "tp_size", AXIS(TP)},
+    {distributed, "fsdp_size", AXIS(DP_SHARD)},
+    {distributed, "dp_replicate_size", AXIS(DP_REPLICATE)},
+    {distributed, "pp_size", AXIS(PP)},
+    {distributed, "ep_size", AXIS(EP)},
+    {distributed, "fsdp_mixed_precision", WORD(read.half, truth)},
+    {distributed, "fsdp_cpu_offload", LEFT(no_offload)},
+    {distributed, "tp_plan", LEFT("tensor parallelism follows the model's architecture")},
+    {distributed, "fsdp_plan", LEFT(units)},
+    {distributed, "ep_plan ep_implementation", LEFT(own_kernels)},
+    {distributed, "enable_expert_parallel", REFUSED("it is no longer read there: ep_size is the number of ranks that share experts"),
+     SETTLED_BY("parallelism.ep_size")},
+    {distributed, "enable_sequence_parallel", LEFT("transformers does not read it; see parallelism.tp_sequence_parallel")},
 
     /* fully sharded data parallelism */
     {fsdp, "sharding_strategy", WORD(read.strategy, strategies)},
@@ -114,6 +131,13 @@ static const import_key keys[] = {
     {alone, "flops_profiler comms_logger dump_state memory_breakdown timers", LEFT(no_tracker)},
     {alone, "autotuning elasticity nebula checkpoint aio pipeline zero_force_ds_cpu_optimizer "
                 "load_universal_checkpoint use_node_local_storage", LEFT(own_memory)},
+    {alone, "disable_allgather gradient_allreduce_op use_data_before_expert_parallelism", LEFT(overlapped)},
+    {alone, "dataloader_drop_last", LEFT(all_read)},
+    {alone, "compile", LEFT(own_kernels)},
+    {alone, "tensor_parallel", SECTION("deepspeed tp")},
+    {"deepspeed tp", "autotp_size", AXIS(TP)},
+    {"deepspeed tp", "*", LEFT("tensor parallelism follows the model's architecture")},
+    {alone, "torch_autocast", LEFT("the type of products is precision.compute")},
     {alone, "amp", REFUSED(no_fp16), SETTLED_BY("precision.compute")},
     {alone, "compression_training quantize_training sparse_attention progressive_layer_drop eigenvalue hybrid_engine",
      REFUSED(other_network)},
@@ -140,11 +164,20 @@ static const import_key keys[] = {
            "max_reuse_distance allgather_* reduce_*", LEFT(overlapped)},
     {zero, "gather_16bit_weights_on_model_save elastic_checkpoint", LEFT(always_sharded)},
     {zero, "contiguous_gradients round_robin_gradients memory_efficient_linear sub_group_size", LEFT(own_memory)},
-    {zero, "ignore_unused_parameters", LEFT(units)},
-    {zero, "zero_hpz_partition_size", LEFT("set by parallelism.reshard_after_forward and dp_replicate_size")},
+    {zero, "ignore_unused_parameters leaf_module override_module_apply", LEFT(units)},
+    {zero, "zero_hpz_partition_size", SIZE(read.hpz)},
+    {zero, "mics_*", REFUSED("set parallelism.dp_shard_size and dp_replicate_size: groups of ranks that share the parameters"),
+     SETTLED_BY("parallelism.dp_shard_size")},
+    {zero, "use_multi_rank_bucket_allreduce use_all_reduce_for_fetch_params model_persistence_threshold "
+           "module_granularity_threshold parameter_alignment legacy_stage1", LEFT(overlapped)},
+    {zero, "load_from_fp32_weights pipeline_loading_checkpoint save_muon_momentum_buffer_in_memory", LEFT(always_sharded)},
+    {zero, "compute_grad_norm log_trace_cache_warnings enable_sanity_checks", LEFT(no_tracker)},
+    {zero, "zenflow", REFUSED(no_offload)},
     {zero, "zero_quantized_*", REFUSED("communication is not quantized")},
     {enabled_bf16, "enabled", WORD(read.bf16, truth_or_auto)},
-    {enabled_fp16, "enabled", WORD(read.fp16, half_words), SETTLED_BY("precision.compute")},
+    {enabled_fp16, "enabled", WORD(read.fp16, half_words)},
+    {enabled_bf16, "bf16_* check_overflow immediate_grad_update", LEFT("weights, gradients and states are in fp32")},
+    {enabled_fp16, "fp16_*", LEFT("weights, gradients and states are in fp32")},
     {enabled_fp16, "auto_cast loss_scale* min_loss_scale initial_scale_power hysteresis consecutive_hysteresis",
      LEFT(no_fp16)},
 

@@ -68,6 +68,7 @@ static bool add_pattern(const char *regex, ndp_str *out) {
     ndp_str_add(out, "@(");
     bool said = add_alternatives(&regex, out) && !*regex && !out->failed;
     ndp_str_add(out, ")");
+    said = said && out->data && !ndp_pattern_repeats(out->data + before);
     if (!said)
         out->length = before;
     return said;

@@ -6,6 +6,7 @@
 static const char no_relora[] = "an adapter is trained as one, and merged by `ndparallel merge`";
 static const char other_rl[] = "used only by other values of rl";
 static const char own_reference[] = "log-probabilities of the reference are computed once, before the first step";
+static const char own_config[] = "change the model folder's config.json instead";
 static const char model_tokenizer[] = "change the model folder's tokenizer instead";
 static const char first_fit[] = "rows are packed first fit; documents that share a row do not affect each other";
 static const char padding[] = "rows are data.sequence_length long, and padding is masked";
@@ -34,6 +35,7 @@ static const import_word attentions[] = {{"eager sdp sdpa flash* flex* xformers*
                                          {"sage* s2* fp8 kernels-community/sage*", 0, exact_attention},
                                          {"kernels-community/*", 0, 0},
                                          {0}};
+static const import_word packings[] = {{"Mxfp4Config", 0, 0}, {"*", 0, no_quantization}, {0}};
 static const import_word excesses[] = {
     {"drop", EXCESS_DROP, 0}, {"truncate", EXCESS_TRUNCATE, 0}, {"raise", EXCESS_RAISE, 0}, {0}};
 static const import_word preferences[] = {{"dpo", PAIRS_DPO, 0},
@@ -52,7 +54,7 @@ static const import_word turn_ends[] = {
 
 static const char axolotl[] = "axolotl", lr_group[] = "lr_group", dataset[] = "dataset", tokens[] = "tokens",
                   scheduler[] = "scheduler", prompter[] = "prompter", mappings[] = "mappings", roles[] = "roles",
-                  trl[] = "trl";
+                  trl[] = "trl", model_config[] = "model_config";
 
 static const import_key keys[] = {
     /* clang-format off */
@@ -63,22 +65,31 @@ static const import_key keys[] = {
               "tokenizer_use_mistral_common is_falcon_derived_model is_llama_derived_model is_mistral_derived_model "
               "is_qwen_derived_model", LEFT("read from the model folder")},
     {axolotl, "trust_remote_code", LEFT("model folders are read without running code from them")},
-    {axolotl, "revision_of_model", REFUSED("download this revision and name its folder"), SETTLED_BY("model.path")},
-    {axolotl, "overrides_of_model_config model_config overrides_of_model_kwargs rope_scaling shrink_embeddings scaling_softmax*",
-     REFUSED("change the model folder's config.json instead")},
+    {axolotl, "revision_of_model", TEXT(read.revision), SETTLED_BY("model.path")},
+    {axolotl, "model_config overrides_of_model_config", SECTION(model_config)},
+    {model_config, "output_router_logits", WORD(read.router_logits, truth)},
+    {model_config, "*", REFUSED(own_config)},
+    {axolotl, "overrides_of_model_kwargs rope_scaling shrink_embeddings scaling_softmax*", REFUSED(own_config)},
     {axolotl, "resize_token_embeddings_to_32x", LEFT("the vocabulary is padded internally where that is faster")},
     {axolotl, "mean_resizing_embeddings", LEFT("no rows are added to the vocabulary")},
     {axolotl, "embeddings_skip_upcast", LEFT("weights are kept in fp32; computation uses precision.compute")},
-    {axolotl, "reinit_weights", REFUSED("the whole model is either pretrained or random (model.init)"), SETTLED_BY("model.init")},
+    {axolotl, "reinit_weights", WORD(read.reinit, truth)},
     {axolotl, "special_tokens", SECTION(tokens)},
-    {axolotl, "tokens added_tokens_overrides", REFUSED(model_tokenizer), SETTLED_BY("data.tokenizer")},
+    {axolotl, "tokens", EACH(ndp_import_tokens), SETTLED_BY("data.tokenizer"), .why = "tokens that the tokenizer has"},
+    {axolotl, "added_tokens_overrides", REFUSED(model_tokenizer), SETTLED_BY("data.tokenizer")},
     {axolotl, "fix_untrained_tokens", REFUSED("embeddings are not changed before training")},
     {tokens, "pad_token", LEFT("padding is masked and needs no token")},
+    {tokens, "eos_token", TEXT(read.eos_token), SETTLED_BY("data.tokenizer")},
+    {tokens, "bos_token", TEXT(read.bos_token), SETTLED_BY("data.tokenizer")},
+    {tokens, "unk_token", TEXT(read.unk_token), SETTLED_BY("data.tokenizer")},
+    {tokens, "additional_special_tokens", LIST(read.added_tokens), SETTLED_BY("data.tokenizer")},
     {tokens, "*", REFUSED(model_tokenizer), SETTLED_BY("data.tokenizer")},
-    {axolotl, "gptq quantization qat quantize_moe_experts use_onebitllms", REFUSED(no_quantization)},
+    {axolotl, "gptq quantization qat use_onebitllms", REFUSED(no_quantization)},
+    {axolotl, "quantize_moe_experts", LEFT("adapter.base stores weights; those of experts stay as they are")},
     {axolotl, "load_in_4bit", WORD(read.four_bits, truth), SETTLED_BY("adapter.base")},
     {axolotl, "load_in_8bit", WORD(read.eight_bits, truth), SETTLED_BY("adapter.base")},
-    {axolotl, "model_quantization_config", REFUSED(no_quantization), SETTLED_BY("model.path")},
+    {axolotl, "model_quantization_config", WORD(read.ignored, packings), SETTLED_BY("model.path"),
+     .why = "weights of MXFP4 are dequantised where they are read"},
     {axolotl, "bnb_config_kwargs model_quantization_config_kwargs gptq_disable_exllama", LEFT(no_quantization)},
     {axolotl, "adapter", WORD(read.adapter, adapters), SETTLED_BY("adapter.type")},
     {axolotl, "lora_r", INT(job.adapter.r, 1, 4096)},
@@ -101,8 +112,11 @@ static const import_key keys[] = {
     {axolotl, "lora_qkv_kernel lora_o_kernel lora_mlp_kernel lora_embedding_kernel lora_on_cpu qlora_*", LEFT(own_kernels)},
     {axolotl, "peft_autocast_adapter_dtype", LEFT("factors are in fp32; computation uses precision.compute")},
     {axolotl, "merge_lora", LEFT("`ndparallel merge` does it")},
-    {axolotl, "unfrozen_parameters optim_target_modules lisa_*", REFUSED(all_trained)},
-    {axolotl, "is_multimodal image_size image_resize_algorithm freeze_mm_modules", REFUSED(no_images)},
+    {axolotl, "unfrozen_parameters", LIST(read.unfrozen), SETTLED_BY("model.frozen"),
+     .why = "only all parameters; beside an adapter its factors are trained"},
+    {axolotl, "optim_target_modules lisa_*", REFUSED(all_trained)},
+    {axolotl, "freeze_mm_modules", LEFT("only the text is trained; other parts stay as they are")},
+    {axolotl, "is_multimodal image_size image_resize_algorithm", REFUSED(no_images)},
 
     /* the layout */
     {axolotl, "tensor_parallel_size", AXIS(TP)},
@@ -168,7 +182,7 @@ static const import_key keys[] = {
     {scheduler, "*", REFUSED(no_schedule), SETTLED_BY("schedule.name")},
     {axolotl, "cosine_min_lr_ratio", NUMBER(read.min_lr_ratio, "[0, 1]")},
     {axolotl, "cosine_constant_lr_ratio jagged_restart_*", REFUSED(no_schedule), SETTLED_BY("schedule.name")},
-    {axolotl, "lr_quadratic_warmup", REFUSED("warm-up is linear"), SETTLED_BY("schedule.warmup_steps")},
+    {axolotl, "lr_quadratic_warmup", WORD(read.quadratic, truth), SETTLED_BY("schedule.warmup_steps"), .why = "only a cosine has it, which is refused"},
     {axolotl, "lr_div_factor", LEFT("used only by one_cycle")},
     {axolotl, "warmup_steps", NUMBER(read.warmup, "[0, 1073741824]")},
     {axolotl, "warmup_ratio", NUMBER(read.warmup_ratio, "[0, 1]")},
@@ -179,11 +193,11 @@ static const import_key keys[] = {
 
     /* precision, memory, kernels */
     {axolotl, "bf16", WORD(read.bf16, truth_or_auto)},
-    {axolotl, "fp16", WORD(read.fp16, half_words), SETTLED_BY("precision.compute")},
+    {axolotl, "fp16", WORD(read.fp16, half_words)},
     {axolotl, "fp8", REFUSED(no_fp8), SETTLED_BY("precision.compute")},
     {axolotl, "fp8_*", LEFT(no_fp8)},
     {axolotl, "bfloat16", WORD(read.half, truth_or_auto)},
-    {axolotl, "float16", REFUSED(no_fp16), SETTLED_BY("precision.compute")},
+    {axolotl, "float16", WORD(read.fp16, half_words)},
     {axolotl, "float32", WORD(read.fp32, truth)},
     {axolotl, "tf32", LEFT("matrix products are in fp32 or bf16 (precision.compute)")},
     {axolotl, "gradient_checkpointing", WORD(read.checkpointing, checkpointing_words)},
@@ -326,6 +340,20 @@ static const import_key keys[] = {
     {axolotl, "gradio_*", LEFT("use `ndparallel generate`")},
     {axolotl, "hub_* push_* hf_use_auth_token", LEFT(no_hub)},
     {axolotl, "strict", LEFT("unknown keys are always refused")},
+
+    /* of kernels, memory, and other optimizers */
+    {axolotl, "large_head_attention sdpa_varlen use_dsv4_kernels use_glm_dsa_kernels dsv4_fp4_grouped_mode", LEFT(own_kernels)},
+    {axolotl, "fp32_norm_classes fp32_norms", LEFT("norms and the loss are in fp32")},
+    {axolotl, "generate_samples generation_* num_generation_samples", LEFT("use `ndparallel generate`")},
+    {axolotl, "is_preprocess preprocess_iterable total_supervised_tokens", LEFT(own_cache)},
+    {axolotl, "ple_cpu_offload", LEFT(no_offload)},
+    {axolotl, "torch_empty_cache_steps", LEFT(own_memory)},
+    {axolotl, "selective_checkpointing", LEFT("recomputation is per decoder block")},
+    {axolotl, "dion_* qgalore_*", LEFT("used only by other optimizers")},
+    {axolotl, "lora_alpha_pattern lora_rank_pattern", REFUSED(all_layers), SETTLED_BY("adapter.targets")},
+    {axolotl, "merge_method nvfp4_merge_aware", LEFT("`ndparallel merge` does it")},
+    {axolotl, "processor_kwargs tokenizer_save_jinja_files type_of_model", LEFT("read from the model folder")},
+    {axolotl, "role_boundaries", REFUSED(whole_turns), SETTLED_BY("data.train_on")},
 
     /* keys of older versions, which are in its examples still */
     {axolotl, "max_packed_sequence_len gptq_groupsize gptq_model_v1 torchdistx_path total_num_tokens adam_eps eta_min torch_dtype "

@@ -8,11 +8,27 @@
 #include <string.h>
 
 void ndp_import_forget_set(ndp_import *m) {
-    char *texts[] = {m->set.path,     m->set.type,     m->set.ds_type,         m->set.template,
-                     m->set.text,     m->set.messages, m->set.prompt,          m->set.input,
-                     m->set.response, m->set.format,   m->set.no_input_format, m->set.hub,
-                     m->set.config,   m->set.revision, m->set.split,           m->set.chosen,
-                     m->set.rejected, m->set.role,     m->set.content,         m->set.train};
+    char *texts[] = {m->set.path,
+                     m->set.type,
+                     m->set.ds_type,
+                     m->set.template,
+                     m->set.text,
+                     m->set.messages,
+                     m->set.prompt,
+                     m->set.input,
+                     m->set.response,
+                     m->set.format,
+                     m->set.no_input_format,
+                     m->set.hub,
+                     m->set.config,
+                     m->set.revision,
+                     m->set.split,
+                     m->set.chosen,
+                     m->set.rejected,
+                     m->set.label,
+                     m->set.role,
+                     m->set.content,
+                     m->set.train};
     for (int i = 0; i < NDP_COUNT(texts); i++)
         free(texts[i]);
     ndp_strings_release(&m->set.files);
@@ -52,6 +68,7 @@ static const set_type types[] = {
     {"alpaca", NDP_RECORD_ALPACA, 0, 0, 0, NULL},
     {"sharegpt", NDP_RECORD_SHAREGPT, 0, 0, 0, NULL},
     {"input_output", NDP_RECORD_INPUT_OUTPUT, 0, 0, 0, NULL},
+    {"trl", NDP_RECORD_AUTO, 0, 0, 0, NULL},
     {"llamafactory", NDP_RECORD_INSTRUCTION, "instruction", "input", "output", NULL},
     {"alpaca_chat", NDP_RECORD_INSTRUCTION, "instruction", "input", "output", own_words},
     {"alpaca_chat.load_qa", NDP_RECORD_INSTRUCTION, "question", NULL, "answer", own_words},
@@ -91,6 +108,8 @@ static const set_type pair_types[] = {
     {"llama3.prompt_pairs", NDP_RECORD_PREFERENCE, "prompt", 0, "llama3", NULL},
     {"llama3.ultra", NDP_RECORD_PREFERENCE, "prompt", 0, "llama3", NULL},
     {"passthrough", NDP_RECORD_PREFERENCE, NULL, 0, "", NULL},
+    {"llamafactory", NDP_RECORD_PREFERENCE, 0, 0, 0,
+     "LLaMA-Factory joins a record's input to its instruction; pairs are read with formatting: sharegpt"},
     {"", NDP_RECORD_PREFERENCE, 0, 0, 0, pair_type},
 };
 
@@ -266,6 +285,8 @@ ndp_status ndp_import_add_set(ndp_import *m, const char *name, struct fy_node *n
         NDP_TRY(ndp_import_refuse(&m->notes, name, type, node, own_style, "data.format"));
     NDP_TRY(ndp_import_share_format(m, t->format));
     m->sets.formats |= 1 << t->format;
+    if (t->format == NDP_RECORD_AUTO && !t->why && m->set.text)
+        NDP_TRY(SHARE(m, text_field, m->set.text, name, node));
     if (t->format == NDP_RECORD_TEXT)
         NDP_TRY(SHARE(m, text_field, either(m->set.text, "text"), name, node));
     if (t->format == NDP_RECORD_MESSAGES || t->format == NDP_RECORD_SHAREGPT)

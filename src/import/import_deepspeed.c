@@ -176,9 +176,9 @@ ndp_status ndp_import_deepspeed_training(ndp_import *m) {
         NDP_TRY(set_absent(m, "optimizer", optimizer));
     }
     NDP_TRY(finish_scheduler(m));
-    SAY(m,
-        "the file has the layout and parts of the training: set model.path, data.files, train.steps and what else "
-        "your script says%s\n",
-        has(m, "optimizer", NULL, NULL) ? "" : ", such as the optimizer");
+    static const char *const rest[] = {"model.path", "data.files", "train.steps", "optimizer", NULL};
+    const char *const with[] = {"model.path", "data.files", "train.steps", NULL};
+    SAY(m, "the file has the layout and parts of the training");
+    ndp_import_say_unset(&m->notes, has(m, "optimizer", NULL, NULL) ? with : rest, "\n");
     return NDP_OK;
 }

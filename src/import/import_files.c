@@ -102,6 +102,27 @@ static ndp_status add_hub_set(ndp_import *m, const ndp_hub_name *n) {
     return st;
 }
 
+/* Files of a data set on the Hub by their names there: in the cache, else where the download of a note puts them. */
+static ndp_status add_hub_files(ndp_import *m, const char *set, const char *name, struct fy_node *node) {
+    char folder[NDP_PATH];
+    bool cached = ndp_hub_find(NDP_HUB_DATASET, set, folder) == NDP_OK;
+    ndp_status st = NDP_OK;
+    ndp_str names = {0};
+    for (int i = 0; st == NDP_OK && i < m->set.files.n; i++) {
+        char *path = ndp_format("%s/%s", cached ? folder : set, m->set.files.items[i]);
+        st = NDP_MEMORY(path, "for the configuration");
+        if (st == NDP_OK)
+            st = add_file(m, path, name, node);
+        ndp_str_addf(&names, " %s", m->set.files.items[i]);
+        free(path);
+    }
+    if (st == NDP_OK && !cached && !names.failed)
+        SAY(m, "%s: files of %s are looked for below it: hf download %s%s --repo-type dataset --local-dir %s\n",
+            ndp_import_files_key(m), set, set, names.data, set);
+    ndp_str_release(&names);
+    return st;
+}
+
 static bool is_known_file(const char *path) {
     size_t n = strlen(path);
     static const char *const others[] = {".txt", ".text", ".md", ".gz", ".zst", ".xz", ".bz2", ".zip", NULL};
@@ -127,9 +148,11 @@ ndp_status ndp_import_add_files(ndp_import *m, const char *name, struct fy_node 
     while (path && *kind && strcmp(*kind, path) != 0)
         kind++;
     if (path && !*kind && !ndp_path_is_folder(path))
-        return ndp_import_refuse(&m->notes, name, path, node,
-                                 "its data_files are not local; download them and set path: json",
-                                 ndp_import_files_key(m));
+        return ndp_hub_parse(NDP_HUB_DATASET, path, &hub)
+                   ? add_hub_files(m, path, name, node)
+                   : ndp_import_refuse(&m->notes, name, path, node,
+                                       "its data_files are not local; download them and set path: json",
+                                       ndp_import_files_key(m));
     if (path && *kind && !m->set.ds_type)
         NDP_TRY(ndp_option_copy_text(path, &m->set.ds_type));
     for (int i = 0; i < m->set.files.n; i++)

@@ -1,7 +1,6 @@
 /* Settings that depend on several keys of a file: layout, global batch, precision. Called once the whole file is read.
  * The rules are those of the programs: Axolotl's utils/distributed.py and core/builders, Accelerate's
  * parallelism_config.py. */
-#include "base/hub.h"
 #include "import/import_parts.h"
 
 #include <stdio.h>
@@ -111,7 +110,14 @@ static ndp_status spread(ndp_import *m, sharding s, int rest) {
                 rest);
         return NDP_OK;
     }
-    if (one_replica && whole)
+    if (one_replica && whole && s.sharded && s.reshard && m->read.hpz > 1 && rest % m->read.hpz == 0) {
+        m->read.size[NDP_DP_REPLICATE] = rest / m->read.hpz;
+        m->read.size[NDP_DP_SHARD] = m->read.hpz;
+        SAY(m,
+            "zero_hpz_partition_size %d: dp_shard_size %d, also of the optimizer's state, which DeepSpeed cuts among "
+            "all ranks\n",
+            m->read.hpz, m->read.hpz);
+    } else if (one_replica && whole)
         *(s.sharded ? &m->read.size[NDP_DP_SHARD] : &m->read.size[NDP_DP_REPLICATE]) = rest;
     else if (ndp_import_is_axolotl(m) && whole && s.sharded)
         m->read.size[NDP_DP_SHARD] = rest;
@@ -126,6 +132,10 @@ static ndp_status spread(ndp_import *m, sharding s, int rest) {
 static ndp_status resolve_ranks(ndp_import *m, sharding s) {
     int64_t known = product(m);
     int ranks = m->notes.o->ranks ? m->notes.o->ranks : m->read.processes;
+    if (m->read.machines > 1)
+        SAY(m,
+            "num_machines %d: the layout is that of all ranks; --hostfile, mpirun or srun place them on the machines\n",
+            m->read.machines);
     if (m->read.distributed == DISTRIBUTED_NO && ranks > 1 && !m->notes.o->ranks) {
         SAY(m,
             "distributed_type NO is one process: num_processes %d is not used; --ranks %d makes so many data ranks\n",
@@ -215,7 +225,9 @@ static ndp_status finish_layout(ndp_import *m) {
         m->job.parallelism.size[data] = 0;
         ndp_import_mark(m, offsetof(ndp_config, parallelism.size) + (size_t)data * sizeof m->job.parallelism.size[0]);
     }
-    m->job.parallelism.reshard_after_forward = s.reshard || !s.sharded;
+    bool staged = m->read.size[NDP_PP] > 1; /* the defaults of a pipeline, which a job file without these keys has */
+    s.late |= staged;
+    m->job.parallelism.reshard_after_forward = s.sharded ? s.reshard : !staged;
     if (!m->job.parallelism.reshard_after_forward)
         ndp_import_mark(m, offsetof(ndp_config, parallelism.reshard_after_forward));
     if (s.late) {
@@ -256,6 +268,9 @@ static ndp_status finish_batch(ndp_import *m) {
     m->job.batch.global_batch_size = (int)global * rows;
     if (pairs)
         SAY(m, "batch sizes here count rows, of which a pair is two\n");
+    if (ndp_import_is_set(&m->notes, "batch.global_batch_size") ||
+        ndp_import_is_set(&m->notes, "batch.micro_batch_size"))
+        SAY(m, "of the file, which --set changes: ");
     SAY(m,
         "global batch %lld samples = micro batch %d x accumulation %d x %lld data ranks (dp_replicate %d x dp_shard "
         "%d)\n",
@@ -268,13 +283,17 @@ static ndp_status finish_batch(ndp_import *m) {
 /* ---- precision ---- */
 
 static void finish_precision(ndp_import *m) {
-    bool fp16 = m->read.fp16 == WORD_YES, fp32 = m->read.fp32 == WORD_YES;
-    bool bf16 =
-        m->read.bf16 == WORD_YES || m->read.bf16 == WORD_AUTO || m->read.half == WORD_YES || m->read.mixed == WORD_YES;
+    bool fp16 = m->read.fp16 == WORD_YES || m->read.mixed == WORD_HALF, fp32 = m->read.fp32 == WORD_YES;
+    bool bf16 = fp16 || m->read.bf16 == WORD_YES || m->read.bf16 == WORD_AUTO || m->read.half == WORD_YES ||
+                m->read.mixed == WORD_YES;
     if (ndp_import_is_axolotl(m) && !m->read.bf16 && !fp16 && !fp32) /* Axolotl's default */
         bf16 = true;
     m->job.precision.compute = bf16 ? NDP_BF16 : NDP_F32;
-    if (bf16 && ndp_import_is_axolotl(m))
+    if (fp16)
+        SAY(m, "fp16: computation is in bf16, which has fewer bits and needs no loss scaling; weights are in fp32\n");
+    else if (m->read.half == WORD_YES && !ndp_import_is_axolotl(m))
+        SAY(m, "pure_bf16: computation is in bf16, weights and optimizer state are in fp32\n");
+    else if (bf16 && ndp_import_is_axolotl(m))
         SAY(m, "bf16: computation is in bf16, weights and optimizer state are in fp32; Axolotl %s\n",
             m->read.bf16 == WORD_YES ? "loads the weights as bf16" : "decides by the GPU it finds");
     ndp_import_mark(m, offsetof(ndp_config, precision.compute));
@@ -313,19 +332,11 @@ ndp_status ndp_import_finish_optimizer(ndp_import *m) {
     if (read & OPTIMIZER_PAGED)
         SAY(m, "optimizer.name %s: nothing is paged; the states stay in memory, and `plan` shows how much they take\n",
             ndp_optimizers[m->job.optimizer.name]->name);
+    if (read & OPTIMIZER_OF_4_BITS)
+        SAY(m, "optimizer.name adamw8bit: states of 8 bits, where torchao's have 4: finer, and twice as large\n");
     if (read & OPTIMIZER_OF_TORCHAO)
         SAY(m, "optimizer.name adamw8bit: blocks and codes are torchao's; states of embeddings are fp32\n");
     return ndp_import_is_deepspeed(m) ? NDP_OK : finish_lion(m); /* DeepSpeed's Lion is the paper's */
-}
-
-/* A model may be a folder or a name in the Hub cache; if it is neither, the note says how to get it. */
-static ndp_status check_model(ndp_import *m) {
-    char folder[NDP_PATH];
-    if (ndp_hub_find(NDP_HUB_MODEL, m->job.model.path, folder) != NDP_OK)
-        SAY(m, "model.path: %s\n", ndp_error_message());
-    else if (!ndp_path_is_folder(folder))
-        SAY(m, "model.path '%s' is not a local folder: download the model and name its folder\n", m->job.model.path);
-    return NDP_OK;
 }
 
 ndp_status ndp_import_finish(ndp_import *m) {
@@ -337,10 +348,13 @@ ndp_status ndp_import_finish(ndp_import *m) {
     if (ndp_import_is_deepspeed(m))
         return ndp_import_deepspeed_training(m);
     if (!m->dialect->whole) {
-        SAY(m,
-            "the file has the layout, but not the training: set model.path, data.files, batch, optimizer, schedule and "
-            "train.steps as in your script%s\n",
-            m->read.micro ? "" : " (micro batch 1 is assumed)");
+        static const char *const rest[] = {"model.path", "data.files",  "batch", "optimizer",
+                                           "schedule",   "train.steps", NULL};
+        SAY(m, "the file has the layout, but not the training");
+        ndp_import_say_unset(&m->notes, rest,
+                             m->read.micro || ndp_import_is_set(&m->notes, "batch.micro_batch_size")
+                                 ? "\n"
+                                 : ", as in your script (micro batch 1 is assumed)\n");
         return NDP_OK;
     }
     NDP_TRY(ndp_import_finish_adapter(m));
@@ -348,10 +362,7 @@ ndp_status ndp_import_finish(ndp_import *m) {
     NDP_TRY(ndp_import_finish_groups(m));
     NDP_TRY(ndp_import_finish_preference(m));
     NDP_TRY(ndp_import_finish_steps(m));
-    if (!m->job.model.path && !m->job.model.config)
-        SAY(m, "the file names no model: set model.path\n");
-    else if (m->job.model.path)
-        NDP_TRY(check_model(m));
+    NDP_TRY(ndp_import_finish_model(m));
     NDP_TRY(ndp_import_finish_data(m));
     return ndp_import_finish_events(m);
 }

@@ -207,15 +207,17 @@ static void write_chapter(const page *p, answer in, const char *program, bool al
     }
 }
 
-/* A section is that of its program, before a colon. */
 static ndp_status check_words(const char *program, const char *part, const char **section) {
-    static const char *const sections[] = {"axolotl", "llamafactory", "accelerate", "deepspeed:alone"};
+    static const char *const sections[][2] = {
+        {"axolotl", "axolotl"},       {"llamafactory", "trainer:llamafactory"}, {"trl", "trainer:trl"},
+        {"accelerate", "accelerate"}, {"deepspeed", "deepspeed:alone"},         {"transformers", "distributed"}};
     bool chapter = !part;
     *section = NULL;
     for (int i = 0; i < NDP_COUNT(sections); i++)
-        if (strlen(program) == strcspn(sections[i], ":") && strncmp(program, sections[i], strlen(program)) == 0)
-            *section = sections[i];
-    NDP_CHECK(*section, "--keys '%s': expected axolotl, llamafactory, accelerate or deepspeed", program);
+        if (strcmp(program, sections[i][0]) == 0)
+            *section = sections[i][1];
+    NDP_CHECK(*section, "--keys '%s': expected axolotl, llamafactory, trl, accelerate, deepspeed or transformers",
+              program);
     for (int in = 0; in < ANSWERS && !chapter; in++)
         chapter = strcmp(part, chapters[in].part) == 0;
     NDP_CHECK(chapter, "--keys %s '%s': expected imported, left-out or unsupported, or nothing for all three", program,

@@ -9,13 +9,18 @@
 
 static const char own_generation[] = "used to generate; see `ndparallel generate`";
 static const char other_method[] = "another method of training than full weights, LoRA and QLoRA";
-static const char no_pairs[] = "preference data is not imported: see `ndparallel config loss data.format`";
+static const char no_pairs[] = "pairs are for stage: dpo";
+static const char other_pairs[] = "of pref_loss, sigmoid, ipo and simpo are imported";
+static const char with_prompt[] = "loss.name orpo also trains on prompts, LLaMA-Factory's on answers alone";
 static const char plain_records[] = "of a record, instruction, input and output are read, or its messages";
 static const char mixed_as_is[] = "the entries of data.files are read whole, or mixed by data.mix";
+static const char own_evaluation[] = "evaluation computes the loss on held-out data only";
 static const char read_as_is[] = "read from the model folder";
 
-static const import_word stages[] = {
-    {"sft", STAGE_SFT, 0}, {"pt", STAGE_PT, 0}, {"dpo", 0, no_pairs}, {"*", 0, no_rewards}, {0}};
+static const import_word stages[] = {{"sft", STAGE_SFT, 0}, {"pt", STAGE_PT, 0},  {"dpo", STAGE_DPO, 0},
+                                     {"kto", STAGE_KTO, 0}, {"*", 0, no_rewards}, {0}};
+static const import_word preferences[] = {{"sigmoid", PAIRS_DPO, 0}, {"ipo", PAIRS_IPO, 0}, {"simpo", PAIRS_SIMPO, 0},
+                                          {"orpo", 0, with_prompt},  {"*", 0, other_pairs}, {0}};
 static const import_word methods[] = {
     {"lora", NDP_ADAPTER_LORA, 0}, {"full", NDP_ADAPTER_NONE, 0}, {"*", 0, other_method}, {0}};
 static const import_word bits[] = {{"4", 4, 0}, {"8", 8, 0}, {"*", 0, no_quantization}, {0}};
@@ -23,18 +28,24 @@ static const import_word quantizers[] = {{"bnb bitsandbytes nf4", 0, 0}, {"*", 0
 static const import_word mixes[] = {{"concat", 0, 0}, {"*", 0, mixed_as_is}, {0}};
 static const import_word recomputes[] = {{"true", WORD_NO, 0}, {"false", WORD_YES, 0}, {0}};
 static const import_word attentions[] = {{"auto disabled sdpa fa2 fa3", 0, 0}, {"*", 0, exact_attention}, {0}};
+static const char own_names[] = "history, system and tools are read from the fields of these names";
+static const import_word history_words[] = {{"history", 0, 0}, {"*", 0, own_names}, {0}},
+                         system_words[] = {{"system", 0, 0}, {"*", 0, own_names}, {0}},
+                         tools_words[] = {{"tools", 0, 0}, {"*", 0, own_names}, {0}};
+static const import_word samplings[] = {{"random", 0, 0}, {"*", 0, by_seed}, {0}};
 static const import_word formats[] = {
     {"alpaca", WORD_NO, 0}, {"sharegpt openai", WORD_YES, 0}, {"*", 0, plain_records}, {0}};
 
 /* ---- keys ---- */
 
-static const char lf[] = "llamafactory", entry[] = "llamafactory entry", columns[] = "llamafactory columns",
-                  tags[] = "llamafactory tags";
+/* Keys of the Trainer are also those of other programs that run it. */
+static const char trainer[] = "trainer", lf[] = "trainer:llamafactory", entry[] = "llamafactory entry",
+                  columns[] = "llamafactory columns", tags[] = "llamafactory tags";
 
 static const import_key keys[] = {
     /* clang-format off */
     /* the model, the adapter */
-    {lf, "model_name_or_path", TEXT(job.model.path)},
+    {trainer, "model_name_or_path", TEXT(job.model.path)},
     {lf, "adapter_name_or_path", TEXT(job.adapter.path)},
     {lf, "stage", WORD(read.stage, stages), SETTLED_BY("data.format")},
     {lf, "finetuning_type", WORD(read.adapter, methods), SETTLED_BY("adapter.type")},
@@ -61,14 +72,15 @@ static const import_key keys[] = {
     {lf, "image_* video_* audio_* freeze_vision_tower freeze_multi_modal_projector freeze_language_model use_audio_in_video "
          "crop_to_patches", LEFT(no_images)},
     {lf, "flash_attn", WORD(read.ignored, attentions), .why = own_attention},
-    {lf, "enable_liger_kernel use_unsloth* use_kt use_reentrant_gc use_v1_kernels torch_compile*", LEFT(own_kernels)},
+    {trainer, "torch_compile* use_liger_kernel liger_kernel_config", LEFT(own_kernels)},
+    {lf, "enable_liger_kernel use_unsloth* use_kt kt_* use_reentrant_gc use_v1_kernels", LEFT(own_kernels)},
     {lf, "upcast_layernorm upcast_lmhead_output", LEFT("norms and the loss are in fp32")},
 
     /* the data */
     {lf, "dataset", EACH(ndp_import_llamafactory_sets), INSIDE(entry), SETTLED_BY("data.files"), .why = "by dataset_info.json"},
     {lf, "eval_dataset", EACH(ndp_import_llamafactory_sets), SETTLED_BY("data.validation_files"), .why = "by dataset_info.json"},
     {lf, "dataset_dir media_dir", LEFT("where dataset_info.json is looked for")},
-    {lf, "template", EACH(ndp_import_llamafactory_template), SETTLED_BY("data.chat_template"), .why = "`qwen`, `llama3`, `chatml`, `gemma`"},
+    {lf, "template", EACH(ndp_import_llamafactory_template), SETTLED_BY("data.chat_template"), .why = "`qwen`, `qwen2_vl`, `qwen3_nothink`, `llama3`, `chatml`, `gemma`, `phi`"},
     {lf, "cutoff_len", INT(job.data.sequence_length, 1, 1 << 24)},
     {lf, "packing", WORD(read.packing, truth)},
     {lf, "neat_packing", WORD(read.neat_packing, truth)},
@@ -81,76 +93,110 @@ static const import_key keys[] = {
     {lf, "default_system", REFUSED("a system message has to be among the messages of a record")},
     {lf, "tool_format", LEFT("the chat template writes tools")},
     {lf, "enable_thinking preserve_thinking", LEFT("reasoning is read from reasoning_content, or from <think>...</think> in the content")},
-    {lf, "streaming buffer_size overwrite_cache preprocessing_* tokenized_path data_shared_file_system dataloader_* "
-         "remove_unused_columns", LEFT(own_cache)},
+    {trainer, "dataloader_* remove_unused_columns", LEFT(own_cache)},
+    {lf, "streaming buffer_size overwrite_cache preprocessing_* tokenized_path data_shared_file_system", LEFT(own_cache)},
     {lf, "ignore_pad_token_for_loss", LEFT("padding is masked and needs no token")},
     {lf, "efficient_eos", LEFT("the template's end token of an assistant turn is trained on")},
-    {lf, "group_by_length disable_shuffling", REFUSED(by_seed), SETTLED_BY("data.shuffle")},
+    {trainer, "group_by_length", REFUSED(by_seed), SETTLED_BY("data.shuffle")},
+    {lf, "disable_shuffling", REFUSED(by_seed), SETTLED_BY("data.shuffle")},
 
     /* the batch, the steps */
-    {lf, "per_device_train_batch_size", INT(read.micro, 1, 1 << 24)},
-    {lf, "gradient_accumulation_steps", INT(read.accumulation, 1, 1 << 24)},
-    {lf, "num_train_epochs", NUMBER(read.epochs, "(0, inf)")},
-    {lf, "max_steps", INT(read.max_steps, -1, 1 << 30)},
-    {lf, "seed", INT64(job.train.seed, 0, INT64_MAX)},
-    {lf, "data_seed", LEFT(by_seed)},
+    {trainer, "per_device_train_batch_size", INT(read.micro, 1, 1 << 24)},
+    {trainer, "gradient_accumulation_steps", INT(read.accumulation, 1, 1 << 24)},
+    {trainer, "num_train_epochs", NUMBER(read.epochs, "(0, inf)")},
+    {trainer, "max_steps", INT(read.max_steps, -1, 1 << 30)},
+    {trainer, "seed", INT64(job.train.seed, 0, INT64_MAX)},
+    {trainer, "data_seed", LEFT(by_seed)},
 
     /* the optimizer */
-    {lf, "optim", WORD(read.optimizer, optimizers), SETTLED_BY("optimizer.name")},
-    {lf, "learning_rate", NUMBER(job.optimizer.lr, "[0, inf)")},
-    {lf, "adam_beta1", NUMBER(job.optimizer.betas[0], "[0, 1)")},
-    {lf, "adam_beta2", NUMBER(job.optimizer.betas[1], "[0, 1)")},
-    {lf, "adam_epsilon", NUMBER(job.optimizer.eps, "(0, inf)")},
-    {lf, "weight_decay", NUMBER(job.optimizer.weight_decay, "[0, inf)")},
-    {lf, "max_grad_norm", NUMBER(job.optimizer.max_grad_norm, "[0, inf)")},
-    {lf, "optim_args optim_target_modules", REFUSED("optimizers have only the options in optimizer:"), SETTLED_BY("optimizer.name")},
-    {lf, "lr_scheduler_type", WORD(read.scheduler, schedules), SETTLED_BY("schedule.name")},
-    {lf, "lr_scheduler_kwargs", SECTION("scheduler")},
-    {lf, "warmup_steps", NUMBER(read.warmup, "[0, 1073741824]")},
-    {lf, "warmup_ratio", NUMBER(read.warmup_ratio, "[0, 1]")},
-    {lf, "neftune_noise_alpha", REFUSED("noise on embeddings is not supported")},
-    {lf, "label_smoothing_factor use_dft_loss use_asft_loss asft_alpha use_eaft_loss eaft_alpha", REFUSED(one_loss)},
+    {trainer, "optim", WORD(read.optimizer, optimizers), SETTLED_BY("optimizer.name")},
+    {trainer, "learning_rate", NUMBER(job.optimizer.lr, "[0, inf)")},
+    {trainer, "adam_beta1", NUMBER(job.optimizer.betas[0], "[0, 1)")},
+    {trainer, "adam_beta2", NUMBER(job.optimizer.betas[1], "[0, 1)")},
+    {trainer, "adam_epsilon", NUMBER(job.optimizer.eps, "(0, inf)")},
+    {trainer, "weight_decay", NUMBER(job.optimizer.weight_decay, "[0, inf)")},
+    {trainer, "max_grad_norm", NUMBER(job.optimizer.max_grad_norm, "[0, inf)")},
+    {trainer, "optim_args optim_target_modules", REFUSED("optimizers have only the options in optimizer:"), SETTLED_BY("optimizer.name")},
+    {trainer, "lr_scheduler_type", WORD(read.scheduler, schedules), SETTLED_BY("schedule.name")},
+    {trainer, "lr_scheduler_kwargs", SECTION("scheduler")},
+    {trainer, "warmup_steps", NUMBER(read.warmup, "[0, 1073741824]")},
+    {trainer, "warmup_ratio", NUMBER(read.warmup_ratio, "[0, 1]")},
+    {trainer, "neftune_noise_alpha", REFUSED("noise on embeddings is not supported")},
+    {trainer, "label_smoothing_factor", REFUSED(one_loss)},
+    {lf, "use_dft_loss use_asft_loss asft_alpha use_eaft_loss eaft_alpha", REFUSED(one_loss)},
     {lf, "train_mm_proj_only", REFUSED(no_images)},
 
     /* precision, memory, ranks */
-    {lf, "bf16", WORD(read.bf16, truth_or_auto)},
-    {lf, "fp16", WORD(read.fp16, half_words), SETTLED_BY("precision.compute")},
-    {lf, "pure_bf16", REFUSED("master weights are kept in fp32"), SETTLED_BY("precision.compute")},
+    {trainer, "bf16", WORD(read.bf16, truth_or_auto)},
+    {trainer, "fp16", WORD(read.fp16, half_words)},
+    {lf, "pure_bf16", WORD(read.half, truth)},
     {lf, "fp8*", REFUSED(no_fp8), SETTLED_BY("precision.compute")},
-    {lf, "tf32", LEFT("matrix products are in fp32 or bf16 (precision.compute)")},
+    {trainer, "tf32", LEFT("matrix products are in fp32 or bf16 (precision.compute)")},
     {lf, "disable_gradient_checkpointing", WORD(read.checkpointing, recomputes)},
     {lf, "gradient_checkpointing*", LEFT("see disable_gradient_checkpointing")},
-    {lf, "deepspeed", EACH(ndp_import_deepspeed), INSIDE("deepspeed"), SETTLED_BY("parallelism.dp_shard_size"),
+    {trainer, "deepspeed", EACH(ndp_import_deepspeed), INSIDE("deepspeed"), SETTLED_BY("parallelism.dp_shard_size"),
      .why = "a file, or its keys; of a missing file the name gives the stage"},
-    {lf, "fsdp", LIST(read.fsdp)},
-    {lf, "fsdp_config", SECTION("fsdp"), .prefix = "fsdp_"},
-    {lf, "ddp_*", LEFT(overlapped)},
-    {lf, "ray_* resources_per_worker placement_strategy local_rank device_map", LEFT(launched)},
+    {trainer, "fsdp", LIST(read.fsdp)},
+    {trainer, "fsdp_config", SECTION("fsdp"), .prefix = "fsdp_"},
+    {trainer, "ddp_*", LEFT(overlapped)},
+    {trainer, "local_rank accelerator_config log_on_each_node save_on_each_node", LEFT(launched)},
+    {lf, "ray_* resources_per_worker placement_strategy device_map master_addr master_port", LEFT(launched)},
     {lf, "print_param_status", LEFT(no_tracker)},
 
     /* the run */
-    {lf, "do_train do_eval do_predict predict_with_generate compute_accuracy eval_accumulation_steps eval_on_start",
-     LEFT("evaluation computes the loss on held-out data only")},
-    {lf, "output_dir", TEXT(job.train.output_dir)},
-    {lf, "overwrite_output_dir resume_from_checkpoint", LEFT(own_resume)},
-    {lf, "save_steps", NUMBER(read.save_steps, "(0, inf)")},
-    {lf, "save_strategy", WORD(read.save, save_words)},
-    {lf, "save_total_limit", INT(job.checkpoint.keep, 1, 1 << 20)},
-    {lf, "save_only_model save_safetensors", LEFT("checkpoints hold all that a resumed run needs, in safetensors")},
-    {lf, "logging_steps", INT(job.train.log_every, 1, 1 << 30)},
-    {lf, "eval_steps", NUMBER(read.eval_steps, "[0, inf)")},
-    {lf, "eval_strategy evaluation_strategy", WORD(read.eval, eval_words)},
-    {lf, "per_device_eval_batch_size", LEFT("held-out data is batched and packed like training data; a document's loss is the same")},
-    {lf, "load_best_model_at_end", WORD(read.keep_best, truth)},
+    {trainer, "do_train do_eval do_predict predict_with_generate eval_accumulation_steps eval_on_start batch_eval_metrics eval_delay "
+              "eval_do_concat_batches eval_use_gather_object bf16_full_eval fp16_full_eval prediction_loss_only label_names", LEFT(own_evaluation)},
+    {lf, "compute_accuracy eval_num_beams eval_on_each_dataset", LEFT(own_evaluation)},
+    {trainer, "auto_find_batch_size", REFUSED("the batch size is fixed; --dry-run shows whether it fits"), SETTLED_BY("batch.micro_batch_size")},
+    {trainer, "average_tokens_across_devices", LEFT("gradients are means over all tokens of an update")},
+    {trainer, "activation_checkpointing", WORD(read.fsdp_checkpointing, truth)},
+    {trainer, "activation_checkpointing_kwargs", LEFT("recomputation is per decoder block")},
+    {trainer, "enable_jit_checkpoint restore_callback_states_from_checkpoint ignore_data_skip", LEFT(own_resume)},
+    {trainer, "generation_* sortish_sampler", LEFT(own_generation)},
+    {trainer, "train_sampling_strategy", WORD(read.ignored, samplings), SETTLED_BY("data.shuffle"), .why = by_seed},
+    {trainer, "length_column_name", LEFT(by_seed)},
+    {trainer, "parallelism_config", SECTION("parallelism"), .prefix = "parallelism_config_"},
+    {trainer, "project trackio_*", LEFT(other_tracker)},
+    {trainer, "torch_empty_cache_steps use_cache skip_memory_metrics", LEFT(own_memory)},
+    {trainer, "use_cpu", LEFT("the device is train.device")},
+    {trainer, "debug full_determinism", LEFT("results do not depend on the layout; collectives are checked against each other")},
+    {lf, "train_from_scratch", WORD(read.reinit, truth)},
+    {lf, "adapter_folder offload_folder use_kv_cache block_diag_attn compute_dtype model_max_length", LEFT(read_as_is)},
+    {lf, "hyper_parallel_args use_hyper_parallel use_mca", REFUSED("another program's layers train then")},
+    {lf, "batch_size download_mode lang n_shot save_dir task task_dir", LEFT("used only by other commands")},
+    {trainer, "output_dir", TEXT(job.train.output_dir)},
+    {trainer, "overwrite_output_dir resume_from_checkpoint", LEFT(own_resume)},
+    {trainer, "save_steps", NUMBER(read.save_steps, "(0, inf)")},
+    {trainer, "save_strategy", WORD(read.save, save_words)},
+    {trainer, "save_total_limit", INT(job.checkpoint.keep, 1, 1 << 20)},
+    {trainer, "save_only_model save_safetensors", LEFT("checkpoints hold all that a resumed run needs, in safetensors")},
+    {trainer, "logging_steps", INT(job.train.log_every, 1, 1 << 30)},
+    {trainer, "eval_steps", NUMBER(read.eval_steps, "[0, inf)")},
+    {trainer, "eval_strategy evaluation_strategy", WORD(read.eval, eval_words)},
+    {trainer, "per_device_eval_batch_size", LEFT("held-out data is batched and packed like training data; a document's loss is the same")},
+    {trainer, "load_best_model_at_end", WORD(read.keep_best, truth)},
     {lf, "early_stopping_steps", INT(job.train.stop_after, 0, 1 << 30)},
-    {lf, "metric_for_best_model greater_is_better", LEFT(by_eval_loss)},
-    {lf, "report_to", LIST(read.reporters)},
+    {trainer, "metric_for_best_model greater_is_better", LEFT(by_eval_loss)},
+    {trainer, "report_to", LIST(read.reporters)},
     {lf, "use_swanlab swanlab_*", LEFT(other_tracker)},
-    {lf, "run_name logging_* plot_loss disable_tqdm log_level* include_*", LEFT(no_tracker)},
-    {lf, "push_to_hub* hub_* export_*", LEFT(no_hub)},
+    {trainer, "run_name logging_* disable_tqdm log_level* include_*", LEFT(no_tracker)},
+    {lf, "plot_loss enable_torch_profiler profile_modules profiler_*", LEFT(no_tracker)},
+    {trainer, "push_to_hub* hub_*", LEFT(no_hub)},
+    {lf, "export_*", LEFT(no_hub)},
     {lf, "do_sample temperature top_p top_k num_beams max_length max_new_tokens repetition_penalty length_penalty "
          "skip_special_tokens infer_backend vllm_* sglang_*", LEFT(own_generation)},
-    {lf, "pref_* dpo_* kto_* simpo_gamma ref_model* reward_* ppo_* ld_alpha", LEFT("used only by other values of stage")},
+    {lf, "pref_loss", WORD(read.pref_loss, preferences), SETTLED_BY("loss.variant")},
+    {lf, "pref_beta", NUMBER(read.beta, "(0, inf)")},
+    {lf, "pref_ftx", NUMBER(job.loss.sft_weight, "[0, inf)")},
+    {lf, "simpo_gamma", NUMBER(read.margin, "[0, inf)")},
+    {lf, "kto_chosen_weight", NUMBER(read.desirable, "[0, inf)")},
+    {lf, "kto_rejected_weight", NUMBER(read.undesirable, "[0, inf)")},
+    {lf, "dpo_label_smoothing", REFUSED("smoothed labels (cDPO) are not supported; loss.variant robust takes loss.label_smoothing"),
+     SETTLED_BY("loss.variant")},
+    {lf, "pref_bco_weight", REFUSED(other_pairs), SETTLED_BY("loss.variant")},
+    {lf, "ld_alpha", REFUSED("a pair's loss is not weighted"), SETTLED_BY("loss.variant")},
+    {lf, "ref_model ref_model_adapters", REFUSED("the reference is the model as the run starts")},
+    {lf, "ref_model_* reward_* ppo_*", LEFT("used only by other values of stage")},
 
     /* an entry of dataset_info.json */
     {entry, "file_name", TEXT(set.path)},
@@ -158,7 +204,7 @@ static const import_key keys[] = {
     {entry, "subset", TEXT(set.config)},
     {entry, "split", EACH(ndp_import_dataset_split), SETTLED_BY("data.files"), .why = "`org/name@revision:config/split`"},
     {entry, "formatting", WORD(set.sharegpt, formats), SETTLED_BY("data.format")},
-    {entry, "ranking", REFUSED(no_pairs), SETTLED_BY("data.format")},
+    {entry, "ranking", WORD(set.ranking, truth), SETTLED_BY("data.format")},
     {entry, "columns", SECTION(columns)},
     {entry, "tags", SECTION(tags)},
     {entry, "num_samples", REFUSED(all_read), SETTLED_BY("data.files")},
@@ -168,7 +214,13 @@ static const import_key keys[] = {
     {columns, "query", TEXT(set.input)},
     {columns, "response", TEXT(set.response)},
     {columns, "messages", TEXT(set.messages)},
-    {columns, "history system tools images videos audios chosen rejected kto_tag", REFUSED(plain_records), SETTLED_BY("data.files")},
+    {columns, "chosen", TEXT(set.chosen)},
+    {columns, "rejected", TEXT(set.rejected)},
+    {columns, "kto_tag", TEXT(set.label)},
+    {columns, "history", WORD(read.ignored, history_words), SETTLED_BY("data.files")},
+    {columns, "system", WORD(read.ignored, system_words), SETTLED_BY("data.files")},
+    {columns, "tools", WORD(read.ignored, tools_words), SETTLED_BY("data.files")},
+    {columns, "images videos audios", REFUSED(plain_records), SETTLED_BY("data.files")},
     {tags, "role_tag", TEXT(set.role)},
     {tags, "content_tag", TEXT(set.content)},
     {tags, "user_tag assistant_tag system_tag", EACH(ndp_import_tag), SETTLED_BY("data.roles")},
@@ -189,6 +241,7 @@ void ndp_import_begin_llamafactory(import_values *read) {
     read->checkpointing = WORD_YES;
     read->save = EVERY_STEPS;
     read->excess = EXCESS_TRUNCATE;
+    read->margin = 0.5;
 }
 
 ndp_status ndp_import_prepare_llamafactory(ndp_import *m) {
@@ -203,6 +256,10 @@ ndp_status ndp_import_prepare_llamafactory(ndp_import *m) {
         read->packing = WORD_YES;
     if (read->packing == WORD_YES) /* otherwise documents that share a row see each other */
         read->multipack_attention = read->neat_packing == WORD_YES ? WORD_YES : WORD_NO;
+    if (read->stage == STAGE_DPO)
+        read->pairs = read->pref_loss ? read->pref_loss : PAIRS_DPO;
+    else if (read->stage == STAGE_KTO)
+        read->pairs = PAIRS_KTO;
     if (read->stage == STAGE_PT)
         return NDP_OK;
     m->job.data.overlong = NDP_OVERLONG_TRUNCATE; /* also where data.files is left to the user */
@@ -251,8 +308,9 @@ static const char *text_at_top(const ndp_import *m, const char *key) {
 
 /* Their names of templates that write what ours do, and Axolotl's for these (import_data.c). */
 static const char *known_template(const char *name) {
-    static const char *const known[][2] = {
-        {"qwen", "qwen_25"}, {"llama3", "llama3"}, {"chatml", "chatml"}, {"gemma", "gemma"}};
+    static const char *const known[][2] = {{"qwen", "qwen_25"},  {"qwen2_vl", "qwen2_vl"}, {"qwen3_nothink", "chatml"},
+                                           {"llama3", "llama3"}, {"chatml", "chatml"},     {"gemma", "gemma"},
+                                           {"phi", "phi_35"}};
     for (int i = 0; name && i < NDP_COUNT(known); i++)
         if (strcmp(known[i][0], name) == 0)
             return known[i][1];
@@ -318,10 +376,20 @@ static ndp_status open_info(ndp_import *m, const char *folder) {
 
 /* What m->set, which has an entry's keys, is here. */
 static ndp_status settle_set(ndp_import *m, const char *folder) {
-    bool texts = m->read.stage == STAGE_PT, chats = m->set.sharegpt == WORD_YES;
+    bool texts = m->read.stage == STAGE_PT, chats = m->set.sharegpt == WORD_YES, pairs = ndp_import_has_pairs(m);
     const char *stage = text_at_top(m, "stage"), *template = known_template(text_at_top(m, "template"));
     texts |= stage && strcmp(stage, "pt") == 0; /* the key may come later */
-    NDP_TRY(ndp_option_copy_text(texts ? "completion" : chats ? "chat_template" : "llamafactory", &m->set.type));
+    if (m->set.ranking == WORD_YES && !pairs)
+        NDP_TRY(ndp_import_refuse(&m->notes, "dataset", "ranking", ndp_import_node(&m->notes, "dataset"), no_pairs,
+                                  "data.format"));
+    if (m->set.label && strcmp(m->set.label, "label") != 0)
+        NDP_TRY(ndp_import_refuse(&m->notes, "kto_tag", m->set.label, ndp_import_node(&m->notes, "dataset"),
+                                  "whether an answer is wanted is read from the field label", ndp_import_files_key(m)));
+    NDP_TRY(ndp_option_copy_text(texts            ? "completion"
+                                 : chats && pairs ? "chat_template.default"
+                                 : chats          ? "chat_template"
+                                                  : "llamafactory",
+                                 &m->set.type));
     if (texts)
         NDP_TRY(ndp_option_copy_text(m->set.prompt ? m->set.prompt : "instruction", &m->set.text));
     if (chats && !m->set.messages)

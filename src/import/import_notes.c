@@ -50,12 +50,27 @@ ndp_status ndp_import_fail(ndp_import_notes *n, const char *name, const char *fm
     return st;
 }
 
-bool ndp_import_is_set(const ndp_import_notes *n, const char *ours) {
+static bool sets(const ndp_import_notes *n, const char *ours, const char *ends) {
     size_t length = ours ? strlen(ours) : 0;
-    for (int i = 0; length && i < n->o->assignment_count; i++)
-        if (strncmp(n->o->assignments[i], ours, length) == 0 && n->o->assignments[i][length] == '=')
+    for (int i = 0; length && i < n->o->assignment_count; i++) {
+        const char *assignment = n->o->assignments[i];
+        if (strncmp(assignment, ours, length) == 0 && assignment[length] && strchr(ends, assignment[length]))
             return true;
+    }
     return false;
+}
+
+bool ndp_import_is_set(const ndp_import_notes *n, const char *ours) { return sets(n, ours, "="); }
+
+void ndp_import_say_unset(ndp_import_notes *n, const char *const *ours, const char *end) {
+    const char *between = ": set ";
+    for (; *ours; ours++) {
+        bool set = sets(n, *ours, "=.") || (strcmp(*ours, "model.path") == 0 && sets(n, "model.config", "="));
+        if (!set)
+            ndp_str_addf(&n->remarks, "%s%s", between, *ours);
+        between = set ? between : ", ";
+    }
+    ndp_str_add(&n->remarks, end);
 }
 
 void ndp_import_release_notes(ndp_import_notes *n) {

@@ -24,6 +24,7 @@ typedef struct ndp_import_notes {
     int64_t seen_count, seen_capacity;
     ndp_str remarks; /* lines */
     ndp_arena arena; /* of all texts in `seen` */
+    bool unloadable; /* one of the refusals is that of the model, whose family does not load */
 } ndp_import_notes;
 void ndp_import_release_notes(ndp_import_notes *n);
 
@@ -42,10 +43,14 @@ ndp_status ndp_import_fail(ndp_import_notes *n, const char *name, const char *fm
     __attribute__((format(printf, 3, 4)));
 /* True if the user sets this key of ours with --set. */
 bool ndp_import_is_set(const ndp_import_notes *n, const char *ours);
+/* Ends a remark: ": set model.path, batch" with those of the keys and sections that the user does not set (the list
+ * ends with NULL; nothing if all are set), and then `end`. */
+void ndp_import_say_unset(ndp_import_notes *n, const char *const *ours, const char *end);
 
 /* All notes, as lines of text; `kind` of file: "an Axolotl configuration". */
 NDP_API ndp_status ndp_import_report(const ndp_import_notes *n, const char *kind, char **notes);
-/* NDP_EINVAL with all refused and unknown keys and what to do about them; NDP_OK if there are none, or with --force. */
+/* NDP_EINVAL with all refused and unknown keys and what to do about them, NDP_ENOTSUP if the model alone is; NDP_OK if
+ * there are none, or with --force. */
 NDP_API ndp_status ndp_import_judge(ndp_import_notes *n);
 
 #endif

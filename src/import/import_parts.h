@@ -47,6 +47,8 @@ typedef struct import_table {
     const import_key *keys;
     int n;
 } import_table;
+/* All of them; ends with NULL. */
+extern const import_table *const ndp_import_tables[];
 
 /* ---- what was read ---- */
 
@@ -54,8 +56,8 @@ typedef struct import_table {
 typedef struct import_values import_values;
 typedef struct import_dialect {
     const char *section, *name, *program;
-    const char *marks;           /* keys, separated by spaces, of which the file has at least one; NULL: any will do */
-    const char *const *defaults; /* assignments, ends with NULL */
+    const char *marks;    /* keys, separated by spaces, of which the file has at least one; NULL: any will do */
+    const char *defaults; /* a job file; NULL: ours */
     void (*begin)(import_values *read);   /* defaults of what is not in the job; NULL: none */
     ndp_status (*prepare)(ndp_import *m); /* once all is read; NULL: nothing */
     bool whole;                           /* the file describes the whole training, not the layout alone */
@@ -65,7 +67,7 @@ typedef struct import_dialect {
 enum { FULL_SHARD = 1, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2 };
 /* How Accelerate distributes. */
 enum { DISTRIBUTED_NO = 1, DISTRIBUTED_DDP, DISTRIBUTED_FSDP, DISTRIBUTED_DEEPSPEED };
-enum { WORD_NO = 1, WORD_YES, WORD_AUTO, WORD_OFFLOAD }; /* 0: the file does not have the key */
+enum { WORD_NO = 1, WORD_YES, WORD_AUTO, WORD_OFFLOAD, WORD_HALF }; /* 0: the file does not have the key */
 enum { RING_PLAIN = 1, RING_ZIGZAG, RING_STRIPE, RING_GATHERED };
 enum {
     SCHEDULE_CONSTANT = 1,
@@ -78,16 +80,21 @@ enum {
 };
 enum { EVERY_NEVER = 1, EVERY_STEPS, EVERY_EPOCH };
 enum { RISE_LINEAR = 1, RISE_LOG };
-enum { STAGE_SFT = 1, STAGE_PT };
+enum { STAGE_SFT = 1, STAGE_PT, STAGE_DPO, STAGE_KTO };
 /* What an optimizer has besides its name. */
-enum { OPTIMIZER_PAGED = 1 << 8, OPTIMIZER_OF_TORCHAO = 1 << 9, OPTIMIZER_NAME = OPTIMIZER_PAGED - 1 };
+enum {
+    OPTIMIZER_PAGED = 1 << 8,
+    OPTIMIZER_OF_TORCHAO = 1 << 9,
+    OPTIMIZER_OF_4_BITS = 1 << 10,
+    OPTIMIZER_NAME = OPTIMIZER_PAGED - 1
+};
 enum { EXCESS_DROP = 1, EXCESS_TRUNCATE, EXCESS_RAISE };
 enum { PAIRS_DPO = 1, PAIRS_IPO, PAIRS_ORPO, PAIRS_SIMPO, PAIRS_KTO };
 
 /* What was read, where it does not go straight into the job. What the file lacks is 0, unless noted. */
 struct import_values {
     int processes, machines;
-    int size[NDP_SIZES];
+    int size[NDP_SIZES], hpz;                       /* hpz: ranks that DeepSpeed's second copies are cut among */
     int distributed, strategy, reshard, zero_stage; /* zero_stage: -1 */
     bool undecided;                                 /* the number of data ranks is */
     ndp_strings fsdp;
@@ -116,19 +123,23 @@ struct import_values {
     ndp_strings lr_groups, group_modules;
     int pairs;                                                                      /* the key rl: PAIRS_... */
     double beta, trl_beta, odds_weight, nll_weight, margin, desirable, undesirable; /* of preferences; -1 */
-    int ignored;                                                                    /* a word that changes nothing */
-    int stage, bits, neat_packing; /* LLaMA-Factory's; stage: STAGE_... */
+    char *revision, *eos_token, *bos_token, *unk_token;
+    ndp_strings added_tokens, unfrozen; /* tokens that the vocabulary has to have; patterns of parameters */
+    int router_logits, reinit, quadratic;
+    int peft, answers_only;                   /* TRL's */
+    int ignored;                              /* a word that changes nothing */
+    int stage, bits, neat_packing, pref_loss; /* LLaMA-Factory's; stage: STAGE_..., pref_loss: PAIRS_... */
 };
 
 /* The data set that is being read. */
 typedef struct import_set {
     char *path, *type, *ds_type, *template;
     char *text, *messages, *prompt, *input, *response; /* names of fields */
-    char *chosen, *rejected;                           /* of pairs */
+    char *chosen, *rejected, *label;                   /* of pairs, and of single answers */
     char *role, *content, *train;                      /* names of fields of a message */
     char *format, *no_input_format;                    /* of a custom type */
     char *hub, *config, *revision, *split;             /* of a data set on the Hub */
-    int sharegpt;                                      /* WORD_YES: LLaMA-Factory's formatting */
+    int sharegpt, ranking;                             /* WORD_YES: LLaMA-Factory's formatting, its pairs */
     ndp_strings files;
     ndp_str own; /* what it has other than the sets before it: ", format: alpaca, text_field: \"body\"" */
 } import_set;
@@ -141,8 +152,9 @@ typedef struct import_chat {
 } import_chat;
 
 #define NDP_IMPORT_NO_TEMPLATE                                                                                         \
-    "conversations are rendered by the tokenizer's own template, or by chatml, qwen_25, qwen3, llama3, gemma, gemma3 " \
-    "or phi_35; data.chat_template also takes a file, *.jinja"
+    "conversations are rendered by the tokenizer's own template, or by chatml, qwen*, llama3, gemma, gemma3, "         \
+    "gemma4*, "                                                                                                        \
+    "phi_3*, pixtral or mistral_v*; data.chat_template also takes a file, *.jinja"
 
 /* What all data sets together have. */
 typedef struct import_sets {
@@ -157,7 +169,6 @@ typedef struct import_sets {
 struct ndp_import {
     ndp_config job;
     bool imported[NDP_MOST_OPTIONS]; /* a flag for each of ndp_options: it is written to the job */
-    const import_table *const *tables;
     const import_dialect *dialect;
     ndp_yaml yaml, deepspeed_yaml; /* the file, and the one that its key deepspeed names */
     char *deepspeed_text;
@@ -180,11 +191,14 @@ NDP_API ndp_status ndp_import_roles_to_train(ndp_import *m, struct fy_node *valu
 NDP_API ndp_status ndp_import_plugins(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_deepspeed(ndp_import *m, struct fy_node *value, const char *name);
 
+NDP_API ndp_status ndp_import_tokens(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_lr_groups(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_tag(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_llamafactory_sets(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_llamafactory_template(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_llamafactory_targets(ndp_import *m, struct fy_node *value, const char *name);
+void ndp_import_begin_trl(import_values *read);
+ndp_status ndp_import_prepare_trl(ndp_import *m);
 void ndp_import_begin_llamafactory(import_values *read);
 ndp_status ndp_import_prepare_llamafactory(ndp_import *m);
 
@@ -197,10 +211,8 @@ ndp_status ndp_import_deepspeed_training(ndp_import *m);
 
 /* ---- the walk by the tables ---- */
 
-/* The key of a section that a name, with or without the prefix of its section, fits best; NULL: none. `tables` ends
- * with NULL. */
-const import_key *ndp_import_key(const import_table *const *tables, const char *section, const char *prefix,
-                                 const char *name);
+/* The key of a section that a name, with or without the prefix of its section, fits best; NULL: none. */
+const import_key *ndp_import_key(const char *section, const char *prefix, const char *name);
 /* Whether a section has the key, if only by its part before a colon. */
 bool ndp_import_has_key(const char *section, const import_key *k);
 /* Reads the keys of a mapping by the table's section; `name` is the mapping's own, "" at the top. */
@@ -245,6 +257,8 @@ static inline bool ndp_import_knows_steps(const ndp_import *m) { return m->job.t
 ndp_status ndp_import_finish_schedule(ndp_import *m);
 /* import_finish.c: optimizer.name. */
 ndp_status ndp_import_finish_optimizer(ndp_import *m);
+/* import_model.c: the part about the model, its tokenizer and what of it is trained. */
+ndp_status ndp_import_finish_model(ndp_import *m);
 /* import_groups.c: optimizer.groups. */
 ndp_status ndp_import_finish_groups(ndp_import *m);
 /* The loss of pairs. */

@@ -11,22 +11,23 @@ static bool ends_with(const char *text, const char *end) {
 
 /* ---- plugins ---- */
 
-/* Plugins that only affect speed, or that other keys set up, are left out; any other is refused, since it may change
- * the training. */
+/* Plugins that only affect speed or what is shown, or that other keys set up, are left out; any other is refused, since
+ * it may change the training. */
 static ndp_status read_plugin(ndp_import *m, struct fy_node *item, const char *name) {
+    const char *plugin = ndp_yaml_text(item);
     static const char *const faster[] = {"CutCrossEntropyPlugin", "LigerPlugin", "KernelsPlugin",
                                          "ExpertParallelPlugin"};
-    const char *plugin = ndp_yaml_text(item);
     if (!plugin)
         return ndp_yaml_fail(m->notes.y, item, "expected the name of a plugin");
-    bool harmless = false;
+    bool tracker = ends_with(plugin, "SwanLabPlugin"), harmless = tracker;
     for (int i = 0; i < NDP_COUNT(faster) && !harmless; i++)
         harmless = ends_with(plugin, faster[i]);
     char shown[200];
     snprintf(shown, sizeof shown, "%.40s: %.100s", name, plugin);
     return ndp_import_note(&m->notes, harmless ? SEEN_LEFT : SEEN_REFUSED, shown, item,
-                           harmless ? "ndparallel has its own kernels; there is nothing to compile or patch"
-                                    : "a plugin of another program, which could change the training",
+                           tracker    ? "a tracker; metrics are in the run folder's metrics.jsonl (train.trackers)"
+                           : harmless ? "ndparallel has its own kernels; there is nothing to compile or patch"
+                                      : "a plugin of another program, which could change the training",
                            NULL);
 }
 

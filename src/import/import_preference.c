@@ -6,7 +6,11 @@ bool ndp_import_has_pairs(const ndp_import *m) {
     struct fy_node *value = m->yaml.root && fy_node_is_mapping(m->yaml.root)
                                 ? fy_node_mapping_lookup_by_string(m->yaml.root, "rl", 2)
                                 : NULL;
-    return value && !ndp_yaml_is_null(value);
+    struct fy_node *stage = m->yaml.root && fy_node_is_mapping(m->yaml.root)
+                                ? fy_node_mapping_lookup_by_string(m->yaml.root, "stage", 5)
+                                : NULL;
+    const char *of = ndp_import_is_axolotl(m) ? NULL : ndp_yaml_text(stage);
+    return of ? strcmp(of, "dpo") == 0 || strcmp(of, "kto") == 0 : value && !ndp_yaml_is_null(value);
 }
 
 static void set_number(ndp_import *m, double value, double *ours) {
@@ -18,8 +22,9 @@ static void set_number(ndp_import *m, double value, double *ours) {
 /* Rows are not packed, and the answers alone are trained on, whatever train_on_inputs says. */
 static ndp_status refuse_packing(ndp_import *m) {
     bool packed = m->read.packing == WORD_YES;
+    const char *key = ndp_import_is_axolotl(m) ? "sample_packing" : "packing";
     m->read.packing = m->read.train_on_inputs = 0;
-    return packed ? ndp_import_refuse(&m->notes, "sample_packing", "true", ndp_import_node(&m->notes, "sample_packing"),
+    return packed ? ndp_import_refuse(&m->notes, key, "true", ndp_import_node(&m->notes, key),
                                       "a document of preference data has a row for itself", "data.packing")
                   : NDP_OK;
 }
@@ -44,8 +49,9 @@ ndp_status ndp_import_finish_preference(ndp_import *m) {
     bool simpo = read->pairs == PAIRS_SIMPO, odds = read->pairs == PAIRS_ORPO;
     if (simpo)
         set_number(m, read->margin, &m->job.loss.gamma);
-    set_number(m, simpo && read->nll_weight >= 0 ? read->nll_weight : simpo || odds, &m->job.loss.sft_weight);
-    if (simpo && read->nll_weight < 0)
+    if (ndp_import_is_axolotl(m)) /* others say it themselves */
+        set_number(m, simpo && read->nll_weight >= 0 ? read->nll_weight : simpo || odds, &m->job.loss.sft_weight);
+    if (simpo && read->nll_weight < 0 && ndp_import_is_axolotl(m))
         SAY(m, "loss.sft_weight 1: TRL's cpo_alpha, which Axolotl leaves as it is; SimPO itself is 0\n");
     if (read->pairs != PAIRS_KTO)
         return refuse_packing(m);

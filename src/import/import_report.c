@@ -134,8 +134,8 @@ ndp_status ndp_import_judge(ndp_import_notes *n) {
         const char *words = caret.failed ? first->why : caret.data;
         st = first->node ? ndp_yaml_fail(first->y, first->node, "%s", words) : ndp_import_fail(n, "", "%s", words);
         if (!others.failed)
-            st = NDP_FAIL(st, "%s%s\n--force imports without %s", ndp_error_message(), others.data ? others.data : "",
-                          count > 1 ? "them" : "it");
+            st = NDP_FAIL(n->unloadable && count == 1 ? NDP_ENOTSUP : st, "%s%s\n--force imports without %s",
+                          ndp_error_message(), others.data ? others.data : "", count > 1 ? "them" : "it");
     }
     ndp_str_release(&caret);
     ndp_str_release(&others);

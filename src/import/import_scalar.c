@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,14 +30,14 @@ static const number_form forms[] = {
     {"^[-+]?([0-9]+(_[0-9]+)*(\\.([0-9]+(_[0-9]+)*)?)?|\\.[0-9]+(_[0-9]+)*)([eE][-+]?[0-9]+(_[0-9]+)*)?$", 0, false},
 };
 
-static bool matches(const char *pattern, const char *text) {
-    regex_t r;
-    bool found = regcomp(&r, pattern, REG_EXTENDED | REG_NOSUB) == 0;
-    if (found) {
-        found = regexec(&r, text, 0, NULL, 0) == 0;
-        regfree(&r);
-    }
-    return found;
+/* Compiled once: that takes longer than the rest of an import. */
+static regex_t compiled[NDP_COUNT(forms)];
+static pthread_once_t forms_compiled = PTHREAD_ONCE_INIT;
+static bool uncompiled;
+
+static void compile_forms(void) {
+    for (int i = 0; i < NDP_COUNT(forms); i++)
+        uncompiled |= regcomp(&compiled[i], forms[i].pattern, REG_EXTENDED | REG_NOSUB) != 0;
 }
 
 static double sexagesimal(const char *digits) {
@@ -73,9 +74,16 @@ static bool without_underscores(const char *text, char *out, size_t size) {
     return true;
 }
 
+/* Most numbers are decimal, for which no expression is compiled; and what does not begin as a number is none. */
 static const number_form *form_of(const char *text, bool plain) {
-    for (int i = 0; i < NDP_COUNT(forms); i++)
-        if ((plain || !forms[i].plain) && matches(forms[i].pattern, text))
+    static const char digits[] = "0123456789";
+    if (!strchr("+-.0123456789", *text))
+        return NULL;
+    if (*text > '0' && !text[strspn(text, digits)])
+        return &forms[plain ? 3 : 6];
+    pthread_once(&forms_compiled, compile_forms);
+    for (int i = 0; i < NDP_COUNT(forms) && !uncompiled; i++)
+        if ((plain || !forms[i].plain) && regexec(&compiled[i], text, 0, NULL, 0) == 0)
             return &forms[i];
     return NULL;
 }

@@ -139,6 +139,10 @@ ndp_status ndp_import_finish_schedule(ndp_import *m) {
     m->job.schedule.name = m->read.scheduler ? names[m->read.scheduler] : NDP_LR_COSINE;
     ndp_import_mark(m, offsetof(ndp_config, schedule.name));
     NDP_TRY(finish_warmup(m));
+    if (m->read.quadratic == WORD_YES && m->job.schedule.name == NDP_LR_COSINE)
+        NDP_TRY(ndp_import_refuse(&m->notes, "lr_quadratic_warmup", "true",
+                                  ndp_import_node(&m->notes, "lr_quadratic_warmup"), "warm-up is linear",
+                                  "schedule.warmup_steps"));
     NDP_TRY(finish_end(m));
     NDP_TRY(finish_cycles(m));
     NDP_TRY(finish_decay(m));

@@ -73,13 +73,19 @@ static const struct {
     {"chatml", "chatml"},
     {"qwen_25", "qwen2.5"},
     {"qwen3", "qwen3"},
+    {"qwen3_5", "qwen3.5"},
+    {"qwen2_vl", "qwen2"},
     {"llama3", "llama3"},
     {"gemma", "gemma2"},
     {"gemma3", "gemma3"},
+    {"gemma4", "gemma4"},
+    {"gemma4_unified", "gemma4"},
+    {"phi_3", "phi3-bos"},
     {"phi_35", "phi3.5"},
     {"mistral_v1", "mistral-v0.1"},
     {"mistral_v2v3", "mistral-v0.3"},
     {"mistral_v3_tekken", "mistral-nemo"},
+    {"pixtral", "mistral-nemo"},
 };
 
 static ndp_status finish_chats(ndp_import *m) {
@@ -111,7 +117,12 @@ static ndp_status finish_chats(ndp_import *m) {
     return NDP_OK;
 }
 
-static void finish_format(ndp_import *m) { m->job.data.format = m->sets.formats ? m->sets.format : NDP_RECORD_AUTO; }
+/* Pairs whose files are left to the user have no other. */
+static void finish_format(ndp_import *m) {
+    m->job.data.format = m->sets.formats ? m->sets.format : m->read.pairs ? NDP_RECORD_PREFERENCE : NDP_RECORD_AUTO;
+    if (m->read.pairs)
+        ndp_import_mark(m, offsetof(ndp_config, data.format));
+}
 
 /* Long texts continue in the next row in both programs; a long conversation is treated as Axolotl treats it. */
 static void finish_lengths(ndp_import *m) {

@@ -5,9 +5,7 @@
 
 #include "import/import_parts.h"
 
-extern const import_table ndp_import_axolotl, ndp_import_accelerate, ndp_import_llamafactory;
-/* All of them; ends with NULL. */
-extern const import_table *const ndp_import_tables[];
+extern const import_table ndp_import_axolotl, ndp_import_accelerate, ndp_import_llamafactory, ndp_import_trl;
 /* Sets the tables and the dialect that knows the most keys of the file. */
 NDP_API ndp_status ndp_import_choose(ndp_import *m);
 
@@ -69,7 +67,7 @@ static const char all_layers[] = "all layers have the same factors, of one rank;
 static const import_word truth[] = {{"true", WORD_YES, 0}, {"false", WORD_NO, 0}, {0}};
 static const import_word truth_or_auto[] = {
     {"auto", WORD_AUTO, 0}, {"full true", WORD_YES, 0}, {"false", WORD_NO, 0}, {0}};
-static const import_word half_words[] = {{"true", WORD_YES, no_fp16}, {"auto", 0, 0}, {"false", WORD_NO, 0}, {0}};
+static const import_word half_words[] = {{"true", WORD_YES, 0}, {"auto", 0, 0}, {"false", WORD_NO, 0}, {0}};
 static const import_word checkpointing_words[] = {
     {"true", WORD_YES, 0}, {"false", WORD_NO, 0}, {"offload offload_disk unsloth", WORD_OFFLOAD, 0}, {0}};
 
@@ -86,12 +84,13 @@ static const import_word optimizers[] = {
     {"adamw_bnb_8bit adamw_8bit", 1 + NDP_ADAMW8BIT, 0},
     {"paged_adamw_8bit", (1 + NDP_ADAMW8BIT) | OPTIMIZER_PAGED, 0},
     {"adamw_torch_8bit ao_adamw_8bit", (1 + NDP_ADAMW8BIT) | OPTIMIZER_OF_TORCHAO, 0},
+    {"adamw_torch_4bit ao_adamw_4bit", (1 + NDP_ADAMW8BIT) | OPTIMIZER_OF_4_BITS, 0},
     {"sgd", 1 + NDP_SGD, 0},
     {"lion_32bit", 1 + NDP_LION, 0},
     {"paged_lion_32bit", (1 + NDP_LION) | OPTIMIZER_PAGED, 0},
     {"lion_* paged_lion_*", 0, not_lion},
     {"muon", 0, not_muon},
-    {"adamw_torch_4bit adamw_anyprecision adopt_adamw ao_adamw_* ademamix* paged_ademamix_* adafactor adagrad rmsprop* "
+    {"adamw_anyprecision adopt_adamw ao_adamw_* ademamix* paged_ademamix_* adafactor adagrad rmsprop* "
      "galore_* apollo_adamw* schedule_free_* optimi_adamw came_pytorch grokadamw stable_adamw lomo adalomo dion",
      0, not_adamw},
     {0}};

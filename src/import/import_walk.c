@@ -4,18 +4,11 @@
 #include "import/import_parts.h"
 
 #include "import/import_scalar.h"
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 /* ---- keys ---- */
-
-/* How well a pattern of `n` letters fits a word: the number of letters they share, plus one for a whole word; 0: it
- * does not fit. */
-static size_t fit(const char *pattern, size_t n, const char *word) {
-    if (n && pattern[n - 1] == '*')
-        return strncmp(pattern, word, n - 1) == 0 ? n : 0;
-    return strncmp(pattern, word, n) == 0 && !word[n] ? n + 1 : 0;
-}
 
 /* Moves to the next of names separated by spaces and returns its length; 0 after the last. */
 static size_t next_name(const char **names) {
@@ -30,28 +23,76 @@ static const char *bare(const char *name, const char *prefix) {
 }
 
 bool ndp_import_has_key(const char *section, const import_key *k) {
-    size_t n = strlen(k->section);
-    return strncmp(section, k->section, n) == 0 && (!section[n] || section[n] == ':');
+    const char *at = k->section;
+    for (; *at && *at == *section; at++, section++)
+        ;
+    return !*at && (!*section || *section == ':');
 }
 
-const import_key *ndp_import_key(const import_table *const *tables, const char *section, const char *prefix,
-                                 const char *name) {
+/* The names of all rows, found by the hash of their text; and patterns, one behind the other. The tables are constant,
+ * and so is this, once it is made. */
+enum { MOST_NAMES = 2048, NO_NAME = MOST_NAMES };
+typedef struct key_name {
+    const char *text;
+    size_t length;
+    const import_key *key;
+    int next;
+} key_name;
+static struct {
+    key_name names[MOST_NAMES];
+    int n, first[MOST_NAMES], patterns;
+} names_known;
+static pthread_once_t names_listed = PTHREAD_ONCE_INIT;
+
+static unsigned hash_of(const char *text, size_t n) {
+    unsigned h = 2166136261U;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ (unsigned char)text[i]) * 16777619U;
+    return h % MOST_NAMES;
+}
+
+/* From the last row to the first, so that lists have the order of the tables; of a row's names the order is the same.
+ */
+static void list_row(const import_key *k) {
+    const char *text = k->names;
+    for (size_t n; (n = next_name(&text)) && names_known.n < MOST_NAMES; text += n) {
+        bool pattern = text[n - 1] == '*';
+        int *head = pattern ? &names_known.patterns : &names_known.first[hash_of(text, n)];
+        names_known.names[names_known.n] = (key_name){text, pattern ? n - 1 : n, k, *head};
+        *head = names_known.n++;
+    }
+}
+
+static void list_names(void) {
+    int tables = 0;
+    names_known.patterns = NO_NAME;
+    for (int i = 0; i < MOST_NAMES; i++)
+        names_known.first[i] = NO_NAME;
+    while (ndp_import_tables[tables])
+        tables++;
+    while (tables-- > 0)
+        for (int i = ndp_import_tables[tables]->n; i-- > 0;)
+            list_row(&ndp_import_tables[tables]->keys[i]);
+}
+
+const import_key *ndp_import_key(const char *section, const char *prefix, const char *name) {
+    pthread_once(&names_listed, list_names);
     const import_key *best = NULL;
-    size_t longest = 0; /* twice what fits, and one more if the row is the section's own */
+    size_t longest =
+        0; /* twice the letters of what fits, whole or a prefix, and one more if the row is the section's own */
     name = bare(name, prefix);
-    for (const import_table *const *t = tables; *t; t++)
-        for (int i = 0; i < (*t)->n; i++) {
-            const import_key *k = &(*t)->keys[i];
-            const char *known = k->names;
-            if (!ndp_import_has_key(section, k))
+    size_t n = strlen(name);
+    for (int at = names_known.first[hash_of(name, n)], whole = 1; whole >= 0; at = names_known.patterns, whole--)
+        for (; at != NO_NAME; at = names_known.names[at].next) {
+            const key_name *k = &names_known.names[at];
+            size_t fits = 2 * (k->length + 1);
+            if ((whole ? k->length != n : k->length > n) || memcmp(k->text, name, k->length) != 0 ||
+                !ndp_import_has_key(section, k->key))
                 continue;
-            for (size_t n, fits; (n = next_name(&known)); known += n) {
-                fits = 2 * fit(known, n, name);
-                fits += fits && strcmp(k->section, section) == 0;
-                if (fits > longest) {
-                    best = k;
-                    longest = fits;
-                }
+            fits += strcmp(k->key->section, section) == 0;
+            if (fits > longest) {
+                best = k->key;
+                longest = fits;
             }
         }
     return best;
@@ -81,10 +122,13 @@ static ndp_status note_unknown(ndp_import *m, struct fy_node *node, const char *
                                const char *written, const char *name) {
     name_list known = {.n = 0};
     char why[160];
-    for (const import_table *const *t = m->tables; *t; t++)
+    for (const import_table *const *t = ndp_import_tables; *t; t++)
         for (int i = 0; i < (*t)->n; i++)
             if (ndp_import_has_key(section, &(*t)->keys[i]))
                 add_names(&known, (*t)->keys[i].names, false);
+    if (strcmp(written, "<<") == 0)
+        return ndp_import_note(&m->notes, SEEN_UNKNOWN, name, node, "a merge key of YAML 1.1: write its keys here",
+                               NULL);
     const char *meant = ndp_nearest(bare(written, prefix), known.items, known.n);
     const char *before = bare(written, prefix) != written ? prefix : "";
     snprintf(why, sizeof why, "unknown key%s%s%.100s%s", meant ? "; did you mean '" : "", meant ? before : "",
@@ -229,7 +273,7 @@ ndp_status ndp_import_walk(ndp_import *m, struct fy_node *node, const char *sect
             return ndp_yaml_fail(m->notes.y, key, "expected a word as the key");
         char dotted[200];
         snprintf(dotted, sizeof dotted, "%.90s%s%.90s", name, *name ? "." : "", written);
-        const import_key *k = ndp_import_key(m->tables, section, prefix, written);
+        const import_key *k = ndp_import_key(section, prefix, written);
         if (k)
             NDP_TRY(read_key(m, k, key, fy_node_pair_value(pair), dotted));
         else

@@ -82,11 +82,9 @@ static bool read_int(const ndp_option *o, const char *text, int64_t *out) {
 }
 
 static bool in_interval(const char *interval, double v) {
-    char left, right;
-    double low, high;
-    if (sscanf(interval, "%c%lf, %lf%c", &left, &low, &high, &right) != 4)
-        return false;
-    return (left == '[' ? v >= low : v > low) && (right == ']' ? v <= high : v < high);
+    char *comma, *right;
+    double low = strtod(interval + 1, &comma), high = strtod(comma + 1, &right);
+    return (*interval == '[' ? v >= low : v > low) && (*right == ']' ? v <= high : v < high);
 }
 
 static bool read_number(const ndp_option *o, const char *text, double *out) {
@@ -266,9 +264,38 @@ ndp_status ndp_option_read(const ndp_option *o, ndp_yaml *y, struct fy_node *nod
     return NDP_FAIL(NDP_EBUG, "option %s.%s has no type", o->section, o->key);
 }
 
+/* A value that means itself in YAML: a word of small letters, which a word of the option may also begin with a digit,
+ * or an empty list. False: it is none of this option's, or another value. */
+static bool parse_plain(const ndp_option *o, const char *value, void *into) {
+    bool yes = strcmp(value, "true") == 0, no = strcmp(value, "false") == 0, null = strcmp(value, "null") == 0,
+         plain = !null && ((*value >= 'a' && *value <= 'z') || (*value == '.' && value[1] == '/')) &&
+                 !value[strspn(value, "abcdefghijklmnopqrstuvwxyz_0123456789/.-")];
+    ndp_strings *lists[2];
+    int n =
+        strcmp(value, "[]") == 0 || (plain && o->type == NDP_OPTION_LIST && !o->words) ? lists_of(o, into, lists) : 0;
+    for (int i = 0; i < n; i++)
+        ndp_strings_release(lists[i]);
+    if (n > 0)
+        return !plain || ndp_strings_add(lists[0], value) == NDP_OK;
+    if (o->type == NDP_OPTION_BOOL && (yes || no))
+        *(bool *)field(o, into) = yes;
+    else if (o->type == NDP_OPTION_TEXT && null && !o->value)
+        return ndp_option_copy_text(NULL, field(o, into)) == NDP_OK;
+    else if (o->type == NDP_OPTION_TEXT && plain && !o->words)
+        return ndp_option_copy_text(value, field(o, into)) == NDP_OK;
+    else
+        for (int i = 0; o->type == NDP_OPTION_WORD && o->words[i]; i++)
+            if (strcmp(o->words[i], value) == 0) {
+                *(int *)field(o, into) = o->meanings ? o->meanings[i] : i;
+                return true;
+            }
+    return o->type == NDP_OPTION_BOOL && (yes || no);
+}
+
+/* The parser of YAML takes a while, and a configuration has more than a hundred defaults: most values need none. */
 ndp_status ndp_option_parse(const ndp_option *o, const char *value, void *into) {
     ndp_yaml y;
-    if (o->type <= NDP_OPTION_NUMBER && ndp_option_digits(o, value, into)) /* without a parser, which takes a while */
+    if ((o->type <= NDP_OPTION_NUMBER && ndp_option_digits(o, value, into)) || parse_plain(o, value, into))
         return NDP_OK;
     ndp_status st = ndp_yaml_open(&y, "defaults", value, strlen(value), 0);
     if (st == NDP_OK)

@@ -63,6 +63,19 @@ static void human_bytes(void **state) {
     }
 }
 
+static void patterns_that_repeat(void **state) {
+    (void)state;
+    static const char *const slow[] = {"+(*)", "*(+(a)b)", "@(*(a*b))", "x+(a@(b+(c)))", "*(*(a))"},
+                             *const fast[] = {"*.@(q|v)_proj", "+([0-9])+(a)", "@(*|?*)*", "*a*b*",
+                                              "+(a)*",         "\\+\\(*\\)",   "*("};
+    for (int i = 0; i < NDP_COUNT(slow); i++)
+        if (!ndp_pattern_repeats(slow[i]))
+            fail_msg("%s does not repeat", slow[i]);
+    for (int i = 0; i < NDP_COUNT(fast); i++)
+        if (ndp_pattern_repeats(fast[i]))
+            fail_msg("%s repeats", fast[i]);
+}
+
 static void nearest_word(void **state) {
     (void)state;
     static const char *const keys[] = {"tp_size", "dp_shard_size", "lr", "weight_decay", "every", "keep"};
@@ -431,6 +444,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(strings_grow_and_detach),
                                        cmocka_unit_test(a_failed_string_says_so_at_the_end),
                                        cmocka_unit_test(human_bytes),
+                                       cmocka_unit_test(patterns_that_repeat),
                                        cmocka_unit_test(nearest_word),
                                        cmocka_unit_test(utf8),
                                        FOLDER_TEST(files_are_written_whole),

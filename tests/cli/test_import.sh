@@ -152,6 +152,6 @@ run config import --keys axolotl unsupported
 code_is 0
 says out '^\| axolotl \| reason \| `--set` of this key continues \|$' '^\| `relora`, `relora_\*`'
 run config import --keys torchtitan
-refused "--keys 'torchtitan': expected axolotl, llamafactory, accelerate or deepspeed"
+refused "--keys 'torchtitan': expected axolotl, llamafactory, trl, accelerate, deepspeed or transformers"
 
 end_of_cases

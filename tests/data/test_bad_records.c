@@ -242,7 +242,9 @@ static void known_fields_that_are_not_read(void **state) {
     ndp_record_format plain = {.chat = &f->plain};
     check_unread(f, "{\"text\":\"a\",\"id\":3,\"url\":\"x\",\"system\":\"\",\"input\":null,\"history\":[]}", plain, "");
     check_unread(f, "{\"instruction\":\"a\",\"input\":\"b\",\"context\":\"c\",\"output\":\"d\",\"system\":\"s\"}",
-                 plain, "1 0 1 context\n1 0 1 system\n");
+                 plain, "1 0 1 context\n");
+    check_unread(f, "{\"instruction\":\"a\",\"output\":\"d\",\"system\":\"s\"}",
+                 ((ndp_record_format){.kind = NDP_RECORD_ALPACA}), "1 0 1 system\n");
     check_unread(
         f, "{\"instruction\":\"a\",\"input\":\"b\",\"output\":\"d\",\"text\":\"t\"}\n{\"text\":\"t\",\"output\":\"d\"}",
         plain, "1 0 1 instruction\n1 0 1 input\n1 0 2 output\n");
@@ -250,7 +252,7 @@ static void known_fields_that_are_not_read(void **state) {
         f,
         "{\"conversations\":[{\"from\":\"gpt\",\"value\":\"v\",\"loss\":false,\"thinking\":\"t\"}],\"system\":\"s\"}",
         (ndp_record_format){.kind = NDP_RECORD_SHAREGPT, .chat = &f->plain, .train = "learn"},
-        "1 0 1 loss of a message\n1 0 1 system\n");
+        "1 0 1 loss of a message\n");
     check_unread(f, "{\"text\":\"a\",\"images\":[\"x\"],\"tools\":[],\"loss_mask\":[1],\"label\":false}", plain,
                  "1 0 1 loss_mask\n1 0 1 images\n");
     check_unread(f, "{\"segments\":[{\"label\":true,\"text\":\"v\"}],\"prompt\":\"p\"}",

@@ -38,6 +38,32 @@ static void instructions_are_questions_and_answers(void **state) {
                ((ndp_record_format){.chat = &f->plain}), "[<s>a] <s>a/[c</s>] | 2");
 }
 
+/* LLaMA-Factory's form: earlier turns, of which the answers are also trained on, and what the system says. */
+static void instructions_with_turns_before(void **state) {
+    const fixture *f = *state;
+    const ndp_record_format chat = {.chat = &f->plain};
+    CHECK_FILE(f, "a.jsonl",
+               "{\"instruction\":\"a\",\"input\":\"\",\"output\":\"c\",\"system\":\"s\",\"history\":[[\"x\",\"y\"],"
+               "[\"v\",\"w\"]]}",
+               chat, "<s>s/x/[y</s>]v/[w</s>]a/[c</s>] | 1");
+    CHECK_FILE(f, "a.jsonl",
+               "{\"instruction\":\"a\",\"output\":\"c\",\"system\":\"\",\"history\":[]}\n"
+               "{\"instruction\":\"a\",\"output\":\"c\",\"system\":null,\"history\":null}",
+               chat, "<s>a/[c</s>] <s>a/[c</s>] | 2");
+    static const char BROKEN[] = "{\"instruction\":\"a\",\"output\":\"c\",\"history\":[[\"x\"]]}",
+                      OTHER[] = "{\"instruction\":\"a\",\"output\":\"c\",\"history\":\"x\"}";
+    check_refused(f, "a.jsonl", BROKEN, strlen(BROKEN), chat, NDP_EFORMAT,
+                  "turn 1 of 'history' is [ \"x\" ], expected [");
+    check_refused(f, "a.jsonl", OTHER, strlen(OTHER), chat, NDP_EFORMAT, "'history' is not a list of earlier turns");
+    /* The same beside messages, which may begin with their own. */
+    CHECK_FILE(
+        f, "a.jsonl",
+        "{\"system\":\"s\",\"messages\":[{\"from\":\"human\",\"value\":\"a\"},{\"from\":\"gpt\",\"value\":\"c\"}]}\n"
+        "{\"system\":\"s\",\"messages\":[{\"role\":\"system\",\"content\":\"t\"},{\"role\":\"user\",\"content\":\"a\"},"
+        "{\"role\":\"assistant\",\"content\":\"c\"}]}",
+        chat, "<s>s/a/[c</s>] <s>t/a/[c</s>] | 2");
+}
+
 /* A template without a break between the turns: a word may lie across the border. It belongs to what comes behind. */
 static void words_across_a_border(void **state) {
     const fixture *f = *state;
@@ -132,6 +158,9 @@ static void messages_of_other_programs(void **state) {
     } cases[] = {
         {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"text\":\"b\"}]},"
          "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"c\"}]}]}",
+         NULL},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"value\":\"ab\"}]},"
+         "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"value\":\"c\"}]}]}",
          NULL},
         {"{\"messages\":[{\"role\":\"user\",\"content\":\"ab\",\"tool_calls\":[]},"
          "{\"role\":\"assistant\",\"content\":\"c\",\"tool_calls\":null,\"reasoning_content\":null}]}",
@@ -510,6 +539,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(conversations_learn_what_the_assistant_wrote),
         TEST(instructions_are_questions_and_answers),
+        TEST(instructions_with_turns_before),
         TEST(words_across_a_border),
         TEST(broken_records_name_the_place),
         TEST(messages_of_other_programs),

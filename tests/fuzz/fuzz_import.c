@@ -16,16 +16,19 @@ static void require(bool ok) {
 static void import(const char *text, size_t size, const ndp_import_opts *o) {
     ndp_config c, back;
     char *job = NULL, *notes = NULL;
-    require(ndp_config_init(&c) == NDP_OK && ndp_config_init(&back) == NDP_OK);
-    if (ndp_config_import_text(&c, text, size, "fuzz", o, &job, &notes) != NDP_OK)
+    require(ndp_config_init(&c) == NDP_OK);
+    if (ndp_config_import_text(&c, text, size, "fuzz", o, &job, &notes) != NDP_OK) {
         require(ndp_error_message()[0] != '\0' && !job && !notes);
-    else
-        require(job != NULL && notes != NULL && ndp_utf8_valid_prefix(notes, strlen(notes)) == strlen(notes) &&
-                c.batch.global_batch_size >= c.batch.micro_batch_size);
+        ndp_config_release(&c);
+        return;
+    }
+    require(job != NULL && notes != NULL && ndp_utf8_valid_prefix(notes, strlen(notes)) == strlen(notes) &&
+            c.batch.global_batch_size >= c.batch.micro_batch_size);
     ndp_str first = {0}, second = {0}, written = {0};
+    require(ndp_config_init(&back) == NDP_OK);
     require(ndp_config_write(&c, &first) == NDP_OK);
-    ndp_str_add(&written, job ? job : first.data);
-    for (const char *line = notes ? notes : "", *end; *line; line = end + (*end == '\n')) {
+    ndp_str_add(&written, job);
+    for (const char *line = notes, *end; *line; line = end + (*end == '\n')) {
         end = strchrnul(line, '\n');
         ndp_str_addf(&written, "# %.*s\n", (int)(end - line), line);
     }

@@ -81,11 +81,11 @@ def texts_of(folder):
     published = lambda name: llama_cpp(folder, f"models/templates/{name}.jinja")
     test = llama_cpp(folder, "tests/test-chat-template.cpp")
     zephyr = constant(wheel(folder, "alignment_handbook", "alignment/data.py"), "DEFAULT_CHAT_TEMPLATE")
-    axolotl = wheel(folder, "axolotl", "axolotl/utils/chat_templates/templates/chatml.jinja")
+    axolotl = lambda name: wheel(folder, "axolotl", f"axolotl/utils/chat_templates/templates/{name}.jinja")
     nemo = tested(test, "Mistral-Nemo-Instruct-2407")
     assert nemo.strip() == published("mistralai-Mistral-Nemo-Instruct-2407").strip(), "the test changes its templates"
     return {
-        "chatml": [*both_breaks(CHATML), *both_breaks(DEFINED + CHATML), axolotl],
+        "chatml": [*both_breaks(CHATML), *both_breaks(DEFINED + CHATML), axolotl("chatml")],
         "chatml-bos": both_breaks("{{ bos_token }}" + CHATML),
         "llama3": [trl("llama3")],
         "llama3.1": [trl("llama3_1"), published("meta-llama-Llama-3.1-8B-Instruct"),
@@ -99,11 +99,16 @@ def texts_of(folder):
         "phi3": [trl("phi3")],
         "phi3.5": [trl("phi3_5"), published("microsoft-Phi-3.5-mini-instruct")],
         "phi4": [constant(wheel(folder, "unsloth", "unsloth/chat_templates.py"), "phi4_template")],
+        "qwen2": [axolotl("qwen2_vl")],
+        "qwen3.5": [axolotl("qwen3_5")],
+        "gemma4": [axolotl("gemma4")],
+        "phi3-bos": [axolotl("phi_3")],
         "zephyr": [zephyr, zephyr.replace("\n' +", "\\n' +")],
     }
 
 
-# The tokens, what the assistant writes before and after its content, and whether the template strips contents.
+# The tokens, what the assistant writes before and after its content, and whether the template strips contents (None: it
+# rewrites them).
 TEMPLATES = {
     "chatml": ("<s>", "</s>", "", "<|im_end|>", False),
     "chatml-bos": ("<s>", "</s>", "", "<|im_end|>", False),
@@ -118,6 +123,10 @@ TEMPLATES = {
     "phi3": ("<s>", "<|endoftext|>", "", "<|end|>", False),
     "phi3.5": ("<s>", "<|endoftext|>", "", "<|end|>", False),
     "phi4": ("<|endoftext|>", "<|im_end|>", "", "<|im_end|>", False),
+    "qwen2": ("<|endoftext|>", "<|im_end|>", "", "<|im_end|>", False),
+    "qwen3.5": ("<|endoftext|>", "<|im_end|>", "", "<|im_end|>", None),
+    "gemma4": ("<bos>", "<eos>", "", "<turn|>", True),
+    "phi3-bos": ("<s>", "<|endoftext|>", "", "<|end|>", False),
     "zephyr": ("<s>", "</s>", "", "</s>", False),
 }
 
@@ -181,6 +190,9 @@ def expect(name, text, messages, prompt):
         whole = render(name, text, messages, prompt)
     except jinja2.exceptions.TemplateError as e:
         return str(e), None
+    if strips is None:  # it rewrites answers: all that follows their header
+        answers = re.finditer(rf"(?<=<\|im_start\|>assistant\n).*?{re.escape(end)}", whole, re.S)
+        return whole, [tuple(len(whole[:at].encode()) for at in m.span()) for m in answers]
     marks = [f"\ue000{i}\ue001" for i in range(len(messages))]
     marked = render(name, text, [m | {"content": marks[i]} if m["role"] == "assistant" else m
                                  for i, m in enumerate(messages)], prompt)

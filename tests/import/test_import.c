@@ -226,6 +226,9 @@ static const char *const data_keys[][3] = {
     {"datasets: [{path: a.jsonl, type: chat_template}]\nchat_template: chatml", "data.chat_template", "\"chatml\""},
     {"chat_template: tokenizer_default\ndatasets: [{path: a.jsonl, type: chat_template, chat_template: qwen3}]",
      "data.chat_template", "\"qwen3\""},
+    {"datasets: [{path: a.jsonl, type: chat_template}]\nchat_template: qwen3_5", "data.chat_template", "\"qwen3.5\""},
+    {"datasets: [{path: a.jsonl, type: chat_template}]\nchat_template: gemma4", "data.chat_template", "\"gemma4\""},
+    {"datasets: [{path: a.jsonl, type: chat_template}]\nchat_template: phi_3", "data.chat_template", "\"phi3-bos\""},
     {"chat_template: llama3\ndatasets: [{path: a.jsonl, type: completion}]", "data.chat_template", "null"},
     {"datasets: [{path: a.jsonl, type: chat_template}, {path: b.jsonl, type: completion}]", "data.format", "messages"},
     {"datasets: [{path: a.jsonl, type: chat_template}]\nexcess_length_strategy: drop", "data.overlong", "drop"},
@@ -318,7 +321,7 @@ static void settled_data(void **state) {
         {"datasets: [{path: a.jsonl, type: chat_template, message_property_mappings: {weight: trained}}]",
          "data.files=[b.jsonl]"},
         {"datasets: [{path: a.jsonl, type: chat_template, roles: {system: [user]}}]", "data.files=[b.jsonl]"},
-        {"special_tokens: {eos_token: x}", "data.tokenizer=changed"},
+        {"special_tokens: {bos_token: x, additional_special_tokens: [y]}", "data.tokenizer=changed"},
         {"test_datasets: [{path: someone, type: completion}]", "data.validation_files=[v.jsonl]"},
         {"val_set_size: 100", "data.validation_fraction=0.1"},
         {"pretraining_sample_concatenation: true", "data.document_mask=false"},
@@ -349,6 +352,8 @@ static void sets_on_the_hub(void **state) {
          "data.files: 'org/set:train' is neither a path here nor a data set in the Hub cache /nowhere/hub"},
         {"path: org/set, name: en, split: validation, revision: v1, type: completion", "[\"org/set@v1:en/validation\"]",
          "download it: hf download --repo-type dataset org/set --revision v1"},
+        {"path: org/set, data_files: [sub/a.jsonl.zst], type: completion", "[\"org/set/sub/a.jsonl.zst\"]",
+         "hf download org/set sub/a.jsonl.zst --repo-type dataset --local-dir org/set"},
         {"path: a.parquet, type: completion", "[\"a.parquet\"]", "model.path"},
         {"path: csv, data_files: a.csv, type: completion", "[\"a.csv\"]", "download it: hf download org/model\n"}};
     setenv("HF_HOME", "/nowhere", 1);
@@ -375,7 +380,7 @@ static void refusals_name_every_key(void **state) {
                 "  relora: true\n  ^");
     static const char *const words[] = {
         "line 3: 'adapter: llama-adapter': adapter.type is lora or qlora", "; or --set optimizer.name=...",
-        "line 14: 'optimizer: adamw_torch_4bit': not the same as AdamW with states of fp32 or of 8 bits",
+        "line 14: 'optimizer: adafactor': not the same as AdamW with states of fp32 or of 8 bits",
         "line 17: 'learning_rat': unknown key; did you mean 'learning_rate'?", "--force imports without them"};
     for (int k = 0; k < NDP_COUNT(words); k++)
         if (!strstr(ndp_error_message(), words[k]))
@@ -402,7 +407,7 @@ static void force_and_set(void **state) {
                {"data.format", "instruction"}, {"train.epochs", "0"}, {"data.packing", "false"},
                {"data.validation_fraction", "0.05"}, {"data.chat_template", "null"}, {"checkpoint.every", "100"});
     CHECK_NOTES(&i, "NOT CARRIED OVER, BY --force; these change the result:\n", "adapter: llama-adapter (line 3)",
-                "settled by --set:\n", "optimizer: adamw_torch_4bit (line 14)",
+                "settled by --set:\n", "optimizer: adafactor (line 14)",
                 "unknown keys:\n  learning_rat (line 17): unknown key");
     check_round_trip(&i);
     release(&i);
@@ -460,11 +465,17 @@ static const char *const refused[][2] = {
      "a regular expression: name the projections"},
     {"base_model: m\nadapter: lora\nlora_target_modules: [q_proj, lm_head]\nmax_steps: 3\n",
      "'lora_target_modules: lm_head': embedding and head have no factors"},
-    {"base_model: m\nfp16: true\nmax_steps: 3\n", "'fp16: true': fp16 is not supported"},
+    {"base_model: m\nlr_quadratic_warmup: true\nmax_steps: 3\n", "'lr_quadratic_warmup: true': warm-up is linear"},
+    {"base_model: m\nunfrozen_parameters: [^lm_head]\nmax_steps: 3\n",
+     "'unfrozen_parameters: ^lm_head': units are trained or frozen as a whole"},
+    {"base_model: m\nmodel_config: {router_aux_loss_coef: 1}\nmax_steps: 3\n",
+     "'model_config.router_aux_loss_coef: 1': change the model folder's config.json"},
+    {"base_model: m\nmodel_quantization_config: Other\nmax_steps: 3\n", "weights are quantized beside an adapter only"},
     {"base_model: m\nrl: grpo\nmax_steps: 3\n", "'rl: grpo': rewards are not supported"},
     {"base_model: m\nplugins: [my.Plugin]\nmax_steps: 3\n", "'plugins: my.Plugin': a plugin of another program"},
-    {"base_model: m\nspecial_tokens: {eos_token: x}\nmax_steps: 3\n",
-     "'special_tokens.eos_token: x': change the model folder's"},
+    {"base_model: m\nspecial_tokens: {mask_token: x}\nmax_steps: 3\n",
+     "'special_tokens.mask_token: x': change the model folder's"},
+    {"base_model: m\ntokens: [x]\nmax_steps: 3\n", "'tokens: x': whether the tokenizer has it is not known"},
     {"base_model: m\nmax_steps: 3\nattn_implementation: sage\n", "'attn_implementation: sage': attention is exact"},
     {"base_model: m\nmax_steps: 3\noptimizer: galore_adamw\n",
      "'optimizer: galore_adamw': not the same as AdamW with states of fp32"},
@@ -493,15 +504,27 @@ static const char *const refused[][2] = {
     {"base_model: m\nmax_steps: 3\ndeepspeed: {zero_optimization: {stage: 3, zero_quantized_weights: true}}\n",
      "'deepspeed.zero_optimization.zero_quantized_weights: true': communication is not quantized"},
     /* no configuration of theirs */
-    {"", "expected the keys of an Axolotl, LLaMA-Factory, Accelerate or DeepSpeed configuration"},
-    {"[1, 2]", "their.yaml:1:1: expected the keys of an Axolotl, LLaMA-Factory, Accelerate or DeepSpeed configuration"},
-    {"colour: red\n", "their.yaml:1:1: the file has no key of an Axolotl, LLaMA-Factory, Accelerate or DeepSpeed "
-                      "configuration, such as"},
-    {"train: {steps: 3}\n", "no key of an Axolotl, LLaMA-Factory, Accelerate or DeepSpeed configuration"},
+    {"", "expected the keys of a configuration of Axolotl, LLaMA-Factory, TRL, Accelerate, DeepSpeed or transformers"},
+    {"[1, 2]", "their.yaml:1:1: expected the keys of a configuration of Axolotl"},
+    {"colour: red\n", "their.yaml:1:1: the file has no key of a configuration of Axolotl, LLaMA-Factory, TRL, "
+                      "Accelerate, DeepSpeed or transformers, such as base_model"},
+    {"train: {steps: 3}\n", "no key of a configuration of Axolotl"},
+    {"model: {path: m}\ndata: {files: [a]}\nbatch: {global_batch_size: 1}\n",
+     "the keys are those of this program: a job file, which `ndparallel train` takes as it is"},
+    {"{\"job\": {}, \"training\": {\"seq_len\": 8}, \"parallelism\": {}, \"model\": {\"flavor\": \"8B\"}}",
+     "those of torchtitan; only configurations of Axolotl, LLaMA-Factory, TRL, Accelerate, DeepSpeed or transformers "
+     "are "
+     "imported: see docs/guide/from-torchtitan.md"},
+    {"max_seq_length: 2048\nload_in_4bit: true\nfull_finetuning: false\nrandom_state: 3407\n",
+     "those of Unsloth, which has no job files"},
     {"a: 1\n---\nb: 2\n", "a second document"},
+    {"base_model: m\n<<: {lora_r: 8}\n", "'<<': a merge key of YAML 1.1: write its keys here"},
+    {"{\n  // words\n  \"zero_optimization\": {\"stage\": 2} /* more */\n}", "missing comma in flow mapping"},
+    {"{\"zero_optimization\": {\"stage\": 2}, \"zero_optimization\": {\"stage\": 3}}", "duplicate key"},
+    {"base_model: m\nmax_steps: 3\ndatasets: !include sets.yaml\n", "'datasets: sets.yaml': records are read from"},
     {"# torchtitan\n[job]\ndump_folder = \"./outputs\"\n\n[parallelism]\ntensor_parallel_degree = 2\n",
-     "their.yaml: a TOML file, as torchtitan's configurations are; only files of Axolotl, LLaMA-Factory, Accelerate "
-     "and DeepSpeed"},
+     "their.yaml: a TOML file, as torchtitan's configurations are; only files of Axolotl, LLaMA-Factory, TRL, "
+     "Accelerate, DeepSpeed and transformers (YAML or JSON) are imported: see docs/guide/from-torchtitan.md"},
     {"base_model: m\nmax_steps: 3\nwarmup_steps: 10.5\n",
      "their.yaml:3:1: 'warmup_steps' is 10.5, expected a whole number of steps, or a share below 1"},
 };
@@ -516,8 +539,7 @@ static const char *const refused_sets[][2] = {
     {"path: a.jsonl, split: test, type: completion", "'datasets[0]: test': files are the split train"},
     {"path: a.jsonl.bz2, type: completion", "convert it, or rename it; or --set data.files=..."},
     {"path: someone, type: completion", "'datasets[0]: someone': not a file; download the data set"},
-    {"path: someone/set, data_files: a.jsonl, type: completion",
-     "'datasets[0]: someone/set': its data_files are not local"},
+    {"path: some set, data_files: a.jsonl, type: completion", "'datasets[0]: some set': its data_files are not local"},
     {"path: parquet, data_files: a.jsonl, type: completion", "'datasets[0]: a.jsonl': records are read from"},
     {"path: 'https://a.b/c.jsonl', type: completion", "nothing is downloaded; name local files"},
     {"path: /tmp, type: completion", "'datasets[0]: /tmp': a folder has the files of several splits"},
@@ -534,7 +556,7 @@ static const char *const refused_sets[][2] = {
     {"path: a.jsonl, type: chat_template}, {path: b.jsonl, type: chat_template, chat_template: chatml",
      "'datasets[1]': data.chat_template applies to all files: the tokenizer's own before, chatml here"},
     {"path: a.jsonl, type: chat_template, chat_template: jamba",
-     "'datasets[0]: jamba': conversations are rendered by the tokenizer's own template, or by chatml, qwen_25, qwen3"},
+     "'datasets[0]: jamba': conversations are rendered by the tokenizer's own template, or by chatml, qwen*"},
     {"path: a.jsonl, type: chat_template, chat_template_jinja: x",
      "'datasets[0].chat_template_jinja: x': conversations"},
     {"path: a.jsonl, type: chat_template, message_property_mappings: {weight: trained}",
@@ -591,7 +613,8 @@ static void accelerate_with_every_axis(void **state) {
                {"parallelism.cp_method", "ring"}, {"parallelism.reshard_after_forward", "false"},
                {"precision.compute", "bf16"}, {"train.recompute", "block"}, {"batch.global_batch_size", "4"});
     CHECK_NOTES(&i, "an Accelerate configuration", "x 4 data ranks (dp_replicate 2 x dp_shard 2)",
-                "the file has the layout, but not the training", "micro batch 1 is assumed",
+                "the file has the layout, but not the training: set model.path, data.files, batch, optimizer,",
+                "micro batch 1 is assumed",
                 "compute_environment (line 1), machine_rank (line 14), main_training_function (line 15)",
                 "fsdp_config.fsdp_offload_params (line 10)");
     check_round_trip(&i);

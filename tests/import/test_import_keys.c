@@ -11,7 +11,7 @@ static char *keys_of(const char *program, const char *part) {
     return text;
 }
 
-static const char *const programs[] = {"axolotl", "llamafactory", "accelerate", "deepspeed"};
+static const char *const programs[] = {"axolotl", "llamafactory", "trl", "accelerate", "deepspeed", "transformers"};
 
 /* All programs' tables, which share sections. */
 static char *all_keys(void) {
@@ -107,6 +107,10 @@ static const sample axolotl_samples[] = {
     {"ring_attn_func", "batch_zigzag", "context_parallel_size: 2\n"},
     {"fsdp", "[full_shard]", "world_size: 4\n"},
     {"adapter", "lora", "lora_target_linear: true\n"},
+    {"revision_of_model", "v1", ""},
+    {"reinit_weights", "true", ""},
+    {"fp16", "true", "bf16: false\n"},
+    {"float16", "true", "bf16: false\n"},
     {"load_in_4bit", "true", "adapter: lora\nlora_target_linear: true\n"},
     {"load_in_8bit", "true", "adapter: lora\nlora_target_linear: true\n"},
     {"lora_r", "7", "adapter: lora\nlora_target_linear: true\n"},
@@ -180,6 +184,7 @@ static const sample accelerate_samples[] = {
     {"num_machines", "2", HYBRID},
     {"distributed_type", "FSDP", "num_processes: 4\n"},
     {"mixed_precision", "bf16", ""},
+    {"fp16", "true", ""},
     {"gradient_accumulation_steps", "3", ""},
     {"gradient_clipping", "0.5", ""},
     {"log_with", "tensorboard", ""},
@@ -188,6 +193,14 @@ static const sample accelerate_samples[] = {
 
 static const sample llamafactory_samples[] = {
     {"model_name_or_path", "other", ""},
+    {"train_from_scratch", "true", ""},
+    {"pref_loss", "ipo", "stage: dpo\n"},
+    {"pref_beta", "0.3", "stage: dpo\n"},
+    {"pref_ftx", "0.3", "stage: dpo\n"},
+    {"simpo_gamma", "0.3", "stage: dpo\npref_loss: simpo\n"},
+    {"kto_chosen_weight", "3", "stage: kto\n"},
+    {"kto_rejected_weight", "3", "stage: kto\n"},
+    {"activation_checkpointing", "true", "disable_gradient_checkpointing: true\n"},
     {"adapter_name_or_path", "folder", ""},
     {"stage", "pt", ""},
     {"finetuning_type", "full", ""},
@@ -221,6 +234,8 @@ static const sample llamafactory_samples[] = {
     {"warmup_steps", "5", "max_steps: 100\n"},
     {"warmup_ratio", "0.5", ""},
     {"bf16", "true", ""},
+    {"fp16", "true", ""},
+    {"pure_bf16", "true", ""},
     {"disable_gradient_checkpointing", "true", ""},
     {"fsdp", "[shard_grad_op]", ""},
     {"output_dir", "elsewhere", ""},
@@ -233,6 +248,40 @@ static const sample llamafactory_samples[] = {
     {"early_stopping_steps", "3", "max_steps: 100\nval_size: 0.5\neval_steps: 7\n"},
     {"report_to", "[none, tensorboard]", ""},
     {"eval_strategy", "steps", "max_steps: 100\nval_size: 0.5\nlogging_steps: 5\n"},
+    {0},
+};
+static const sample trl_samples[] = {
+    {"model_revision", "v1", "model_name_or_path: org/m\n"},
+    {"use_peft", "true", "lora_target_modules: all-linear\n"},
+#define PEFT "use_peft: true\nlora_target_modules: [q_proj]\n"
+    {"lora_r", "7", PEFT},
+    {"lora_alpha", "7", PEFT},
+    {"lora_dropout", "0.5", PEFT},
+    {"lora_target_modules", "[k_proj]", "use_peft: true\nlora_target_parameters: [mlp.experts.down_proj]\n"},
+    {"lora_target_parameters", "[mlp.experts.down_proj]", PEFT},
+    {"lora_modules_to_save", "[lm_head]", PEFT},
+    {"use_rslora", "true", PEFT},
+    {"use_dora", "true", PEFT},
+    {"load_in_4bit", "true", PEFT},
+    {"load_in_8bit", "true", PEFT},
+    {"dataset_name", "org/set", ""},
+    {"dataset_config", "en", "dataset_name: org/set\n"},
+    {"dataset_text_field", "body", "dataset_name: org/set\n"},
+    {"max_length", "99", ""},
+    {"packing", "true", ""},
+    {"eos_token", "x", ""},
+    {"assistant_only_loss", "true", ""},
+    {"gradient_checkpointing", "false", ""},
+    {"router_aux_loss_coef", "0.5", ""},
+    {0},
+};
+static const sample distributed_samples[] = {
+    {"tp_size", "2", ""},
+    {"fsdp_size", "2", ""},
+    {"pp_size", "2", ""},
+    {"dp_replicate_size", "2", ""},
+    {"ep_size", "2", "fsdp_size: 2\n"},
+    {"fsdp_mixed_precision", "true", ""},
     {0},
 };
 static const sample deepspeed_samples[] = {
@@ -298,18 +347,20 @@ static void keys_set_what_the_table_says(void **state) {
         const char *section, *base;
         const sample *samples;
     } sampled[NDP_COUNT(programs)] = {
-        {"axolotl", "base_model: m\ndatasets: [{path: a.jsonl, type: chat_template}]\n", axolotl_samples},
-        {"llamafactory", "do_train: true\ndataset: some\n", llamafactory_samples},
+        {"axolotl", "base_model: org/m\ndatasets: [{path: a.jsonl, type: chat_template}]\n", axolotl_samples},
+        {"trainer:llamafactory", "do_train: true\ndataset: some\n", llamafactory_samples},
+        {"trainer:trl", "do_train: true\ncompletion_only_loss: false\n", trl_samples},
         {"accelerate", "compute_environment: LOCAL_MACHINE\n", accelerate_samples},
-        {"deepspeed:alone", "zero_optimization: {stage: 2}\n", deepspeed_samples}};
+        {"deepspeed:alone", "zero_optimization: {stage: 2}\n", deepspeed_samples},
+        {"distributed", "ep_implementation: auto\n", distributed_samples}};
     for (int p = 0; p < NDP_COUNT(programs); p++) {
         char *table = keys_of(programs[p], "imported");
         for (const import_table *const *t = ndp_import_tables; *t; t++)
             for (int i = 0; i < (*t)->n; i++) {
                 const import_key *k = &(*t)->keys[i];
                 bool reads = (k->kind == IMPORT_VALUE || k->kind == IMPORT_WORD) && !k->why;
-                /* fp16 only turns off what is not supported */
-                if (!reads || strcmp(k->section, sampled[p].section) != 0 || strcmp(k->names, "fp16") == 0)
+                bool trainers = p == 1 && strcmp(k->section, "trainer") == 0; /* read as LLaMA-Factory's */
+                if (!reads || (strcmp(k->section, sampled[p].section) != 0 && !trainers))
                     continue;
                 const sample *s = sample_of(sampled[p].samples, k->names);
                 if (!s)
@@ -335,9 +386,7 @@ static void rows_say_what_happens(void **state) {
     check_line(text, "\n| `adam_beta1`, `adam_beta2` | `optimizer.betas` |  |\n");
     check_line(text, "\n| `optimizer` | `optimizer.name` | `adamw_torch`, ");
     check_line(text, "\n| `optimizer`: `muon` | not the same as Muon in fp32");
-    check_line(
-        text,
-        "; `fp16`: `true`; `float16` | fp16 is not supported; bf16 needs no loss scaling | `precision.compute` |\n");
+    check_line(text, "`fp16`, `float16` | `precision.compute` | bf16 |\n");
     check_line(text,
                "\n| `datasets.train_on_eos`, `datasets.train_on_eot`: another value | the token that ends a turn ");
     check_line(text,
@@ -369,7 +418,7 @@ static void other_words_are_errors(void **state) {
     (void)state;
     char *text;
     CHECK_FAILS(ndp_config_import_keys("torchtitan", NULL, &text), NDP_EINVAL,
-                "--keys 'torchtitan': expected axolotl, llamafactory, accelerate or deepspeed");
+                "--keys 'torchtitan': expected axolotl, llamafactory, trl, accelerate, deepspeed or transformers");
     CHECK_FAILS(ndp_config_import_keys("axolotl", "all", &text), NDP_EINVAL,
                 "--keys axolotl 'all': expected imported, left-out or unsupported");
 }

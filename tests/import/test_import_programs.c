@@ -48,7 +48,10 @@ static void regular_expressions_are_patterns(void **state) {
         {"model.language_model.layers.[\\d]+.(mlp|self_attn).(up|q)_proj",
          "@(model?language_model?layers?+([0-9])?@(mlp|self_attn)?@(up|q)_proj)"},
         {".*\\.(3|11)\\.self_attn\\.q_proj|.+_proj", "@(*.@(3|11).self_attn.q_proj|?*_proj)"},
-        {"(?:a.(b_)?\\d\\d+)*", "@(*(a?" "?(b_)@([0-9])+([0-9])))"},
+        {"(?:a.(b_)?\\d\\d)*", "@(*(a?"
+                               "?(b_)@([0-9])@([0-9])))"},
+        {"(?:a.(b_)?\\d\\d+)*", NULL}, /* may take forever */
+        {"(.*)+(.*)+(.*)+x", NULL},
         {"layers\\.[13]\\.q_proj", NULL},
         {"(q|k", NULL},
         {"q|k)", NULL},
@@ -202,7 +205,6 @@ static void what_deepspeed_has_alone(void **state) {
     static const char *const words[] = {
         "'zero_optimization.offload_optimizer.device: cpu': parameters and optimizer state are not offloaded",
         "'zero_optimization.cpu_offload: true'",
-        "'fp16.enabled: true': fp16 is not supported; bf16 needs no loss scaling; or --set precision.compute=",
         "'optimizer.type: OneBitAdam': another update rule; optimizer.name is one of:",
         "'optimizer.params.adam_w_mode: false': weight decay shrinks",
         "'optimizer.params.freeze_step: 9': optimizers have only",
@@ -225,6 +227,43 @@ static void what_deepspeed_has_alone(void **state) {
                     "offload_param: {device: cpu}}}\n",
                     &four));
     CHECK_NOTES(&i, "deepspeed_config.zero_optimization.offload_param (line 2): parameters and optimizer state");
+    release(&i);
+}
+
+/* ZeRO++'s second copies, cut among some ranks, are HSDP. */
+static void deepspeed_copies(void **state) {
+    (void)state;
+    static const struct {
+        const char *zero;
+        int replicate, shard;
+    } cases[] = {{"{stage: 3, zero_hpz_partition_size: 2}", 2, 2},
+                 {"{stage: 3, zero_hpz_partition_size: 1}", 1, 4},
+                 {"{stage: 3, zero_hpz_partition_size: 3}", 1, 4},
+                 {"{stage: 2, zero_hpz_partition_size: 2}", 1, 4}};
+    for (int k = 0; k < NDP_COUNT(cases); k++) {
+        imported i;
+        char *text = ndp_format("zero_optimization: %s\n", cases[k].zero);
+        CHECK_OK(import(&i, text, &four));
+        check_int(text, "dp_replicate_size", i.c.parallelism.size[NDP_DP_REPLICATE], cases[k].replicate);
+        check_int(text, "dp_shard_size", i.c.parallelism.size[NDP_DP_SHARD], cases[k].shard);
+        release(&i);
+        free(text);
+    }
+}
+
+/* What the user sets is not asked for again; machines have a line. */
+static void notes_know_what_is_set(void **state) {
+    (void)state;
+    static const char *const sets[] = {"model.config=c.json", "data.files=[a]", "batch.micro_batch_size=2",
+                                       "optimizer.lr=1"};
+    const ndp_import_opts o = {.assignments = sets, .assignment_count = NDP_COUNT(sets)};
+    imported i;
+    CHECK_OK(import(&i, "distributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 8\n", &o));
+    CHECK_NOTES(&i, "not the training: set schedule, train.steps\n", "num_machines 2: the layout is that of all ranks",
+                "of the file, which --set changes: global batch 8 samples");
+    release(&i);
+    CHECK_OK(import(&i, "zero_optimization: {stage: 1}\n", &o));
+    CHECK_NOTES(&i, "parts of the training: set train.steps\n");
     release(&i);
 }
 
@@ -261,6 +300,14 @@ static int make_info(void **state) {
         "\"turns\"}, \"tags\": {\"role_tag\": \"who\", \"content_tag\": \"says\", \"user_tag\": \"person\"}},\n"
         " \"pages\": {\"hf_hub_url\": \"org/pages\", \"split\": \"other\", \"columns\": {\"prompt\": \"body\"}},\n"
         " \"votes\": {\"file_name\": \"votes.json\", \"ranking\": true},\n"
+        " \"pairs\": {\"file_name\": \"pairs.json\", \"ranking\": true, \"formatting\": \"sharegpt\", \"columns\": "
+        "{\"chosen\": \"good\", \"rejected\": \"bad\"}},\n"
+        " \"likes\": {\"file_name\": \"likes.json\", \"formatting\": \"sharegpt\", \"columns\": {\"messages\": "
+        "\"messages\", \"kto_tag\": \"label\"}, \"tags\": {\"role_tag\": \"role\", \"content_tag\": \"content\"}},\n"
+        " \"tagged\": {\"file_name\": \"likes.json\", \"formatting\": \"sharegpt\", \"columns\": {\"kto_tag\": "
+        "\"good\"}},\n"
+        " \"scripts\": {\"script_url\": \"load.py\", \"file_name\": \"x.jsonl\"},\n"
+        " \"far\": {\"file_name\": \"https://a.b/c.jsonl\"},\n"
         " \"calls\": {\"file_name\": \"calls.json\", \"columns\": {\"tools\": \"api\"}}}\n";
     char *folder = strdup("/tmp/ndp-info-XXXXXX"), *data, *file;
     assert_true(folder && mkdtemp(folder));
@@ -305,6 +352,30 @@ static void llamafactory_sets(void **state) {
     free(files);
 }
 
+static void llamafactory_pairs(void **state) {
+    static const struct {
+        const char *dataset, *more, *loss, *variant, *beta, *gamma, *rows;
+    } cases[] = {{"pairs", "stage: dpo\npref_ftx: 0.25\n", "dpo", "sigmoid", "0.1", "0.5", "2"},
+                 {"pairs", "pref_loss: ipo\npref_beta: 0.3\nstage: dpo\n", "dpo", "ipo", "0.3", "0.5", "2"},
+                 {"pairs", "stage: dpo\npref_loss: simpo\nsimpo_gamma: 1.5\n", "simpo", "sigmoid", "0.1", "1.5", "2"},
+                 {"likes", "stage: kto\nkto_chosen_weight: 2\n", "kto", "sigmoid", "0.1", "0.5", "1"}};
+    for (int k = 0; k < NDP_COUNT(cases); k++) {
+        imported i;
+        char *text = ndp_format("%sper_device_train_batch_size: 1\n", cases[k].more);
+        CHECK_OK(import_sets(&i, *state, cases[k].dataset, "qwen", text));
+        CHECK_KEYS(&i, {"data.format", "preference"}, {"loss.name", cases[k].loss}, {"loss.variant", cases[k].variant},
+                   {"loss.beta", cases[k].beta}, {"batch.micro_batch_size", cases[k].rows}, {"data.packing", "false"},
+                   {"data.prompt_field", k < 3 ? "\"conversations\"" : "\"messages\""},
+                   {"data.chosen_field", k < 3 ? "\"good\"" : "null"}, {"loss.sft_weight", k ? "0" : "0.25"},
+                   {"loss.desirable_weight", k == 3 ? "2" : "1"});
+        if (strcmp(cases[k].loss, "simpo") == 0)
+            CHECK_KEYS(&i, {"loss.gamma", cases[k].gamma});
+        check_round_trip(&i);
+        release(&i);
+        free(text);
+    }
+}
+
 /* The stage may come after the data. Texts are packed, and see each other. */
 static void llamafactory_texts(void **state) {
     imported i;
@@ -325,15 +396,23 @@ static void what_llamafactory_has_alone(void **state) {
     } of[] = {
         {"ponds", "mistral", "", "'template: mistral': set data.chat_template to a built-in one"},
         {"seas", "qwen", "", "'dataset: seas': dataset_info.json has no such entry; or --set data.files="},
-        {"votes", "qwen", "", "preference data is not imported"},
-        {"calls", "qwen", "", "of a record, instruction, input and output are read, or its messages"},
+        {"votes", "qwen", "", "'dataset: ranking': pairs are for stage: dpo"},
+        {"calls", "qwen", "",
+         "'calls.columns.tools: api': history, system and tools are read from the fields of these names"},
         {"ponds", "qwen", "stage: ppo\n", "'stage: ppo': rewards are not supported"},
-        {"ponds", "qwen", "stage: dpo\n", "'stage: dpo': preference data is not imported"},
+        {"votes", "qwen", "stage: dpo\n", "LLaMA-Factory joins a record's input to its instruction"},
+        {"pairs", "qwen", "stage: dpo\npref_loss: orpo\n", "'pref_loss: orpo': loss.name orpo also trains on prompts"},
+        {"pairs", "qwen", "stage: dpo\npref_loss: hinge\n", "of pref_loss, sigmoid, ipo and simpo are imported"},
+        {"pairs", "qwen", "stage: dpo\npacking: true\n", "'packing: true': a document of preference data has a row"},
+        {"pairs", "qwen", "stage: dpo\nref_model: other\n",
+         "'ref_model: other': the reference is the model as the run"},
+        {"tagged", "qwen", "stage: kto\n", "'kto_tag: good': whether an answer is wanted is read from the field label"},
         {"ponds", "qwen", "finetuning_type: freeze\n", "'finetuning_type: freeze': another method of training"},
         {"ponds", "qwen", "use_galore: true\n", "'use_galore: true': another method of training"},
         {"ponds", "qwen", "quantization_bit: 3\n", "'quantization_bit: 3': weights are quantized"},
-        {"ponds", "qwen", "pure_bf16: true\n", "'pure_bf16: true': master weights are kept in fp32"},
         {"ponds", "qwen", "neftune_noise_alpha: 5\n", "'neftune_noise_alpha: 5'"},
+        {"scripts", "qwen", "", "'scripts.script_url: load.py': download the data set as .jsonl and name its files"},
+        {"far", "qwen", "", "nothing is downloaded; name local files"},
         {"ponds", "qwen", "lora_rnak: 5\n", "'lora_rnak': unknown key; did you mean 'lora_rank'?"},
         {"[]", "qwen", "", "'dataset' has no name of a data set"},
     };
@@ -348,9 +427,64 @@ static void what_llamafactory_has_alone(void **state) {
 static void other_programs_of_the_trainer(void **state) {
     (void)state;
     imported i;
-    CHECK_FAILS(
-        import(&i, "model_name_or_path: m\ndataset_name: d\nnum_train_epochs: 1\nlearning_rate: 1.0e-4\n", NULL),
-        NDP_EINVAL, "'model_name_or_path': unknown key");
+    CHECK_FAILS(import(&i, "model_name_or_path: m\nnum_train_epochs: 1\nlearning_rate: 1.0e-4\n", NULL), NDP_EINVAL,
+                "'model_name_or_path': unknown key");
+    release(&i);
+}
+
+/* What TRL's script takes for what a file lacks, and what it has. */
+static void scripts_of_trl(void **state) {
+    (void)state;
+    imported i;
+    CHECK_OK(import(&i, "model_name_or_path: Qwen/Qwen2.5-0.5B\ndataset_name: org/set\n", &four));
+    CHECK_KEYS(&i, {"model.path", "\"Qwen/Qwen2.5-0.5B\""}, {"data.files", "[\"org/set:train\"]"},
+               {"data.format", "auto"}, {"data.sequence_length", "1024"}, {"data.packing", "false"},
+               {"data.overlong", "truncate"}, {"data.train_on", "all"}, {"optimizer.lr", "2e-05"},
+               {"optimizer.betas", "[0.9, 0.999]"}, {"schedule.name", "linear"}, {"schedule.warmup_steps", "0"},
+               {"train.epochs", "3"}, {"batch.micro_batch_size", "8"}, {"batch.global_batch_size", "32"},
+               {"precision.compute", "bf16"}, {"train.recompute", "block"}, {"checkpoint.every", "500"},
+               {"adapter.type", "none"});
+    CHECK_NOTES(&i, "a configuration of TRL's script sft", "TRL trains on whole conversations");
+    check_round_trip(&i);
+    release(&i);
+    CHECK_OK(
+        import(&i,
+               "model_name_or_path: org/m\ndataset_name: org/set\ndataset_config: en\ndataset_train_split: train[:5%]\n"
+               "use_peft: true\nlora_target_modules: all-linear\nload_in_4bit: true\nassistant_only_loss: true\n"
+               "packing: true\nmax_length: 2048\nbf16: false\nmax_steps: 10\nwarmup_steps: 3\n"
+               "gradient_checkpointing: false\nmodel_revision: v2\n",
+               &four));
+    CHECK_KEYS(&i, {"model.path", "\"org/m@v2\""}, {"data.files", "[\"org/set:en/train[:5%]\"]"},
+               {"adapter.type", "qlora"}, {"adapter.r", "16"}, {"adapter.alpha", "32"}, {"adapter.dropout", "0.05"},
+               {"adapter.targets", "[\"linear\"]"}, {"data.train_on", "assistant"}, {"data.packing", "true"},
+               {"data.sequence_length", "2048"}, {"precision.compute", "fp32"}, {"train.steps", "10"},
+               {"schedule.warmup_steps", "3"}, {"train.recompute", "none"});
+    release(&i);
+    CHECK_FAILS(import(&i, "dataset_name: org/set\nmodel_name_or_path: m\nbeta: 0.1\nnum_generations: 8\n", &four),
+                NDP_EINVAL, "'beta: 0.1': a job of pairs is written by hand: docs/guide/preferences.md");
+    release(&i);
+}
+
+/* The plan of transformers' own layout. A file that fits two programs says so. */
+static void layouts_of_transformers(void **state) {
+    (void)state;
+    imported i;
+    CHECK_OK(import(
+        &i,
+        "{\"tp_size\": 2, \"tp_plan\": \"auto\", \"fsdp_size\": 4, \"dp_replicate_size\": 2, \"pp_size\": null,\n"
+        " \"fsdp_mixed_precision\": true, \"ep_size\": 1, \"ep_implementation\": \"auto\"}",
+        NULL));
+    CHECK_KEYS(&i, {"parallelism.tp_size", "2"}, {"parallelism.dp_shard_size", "4"},
+               {"parallelism.dp_replicate_size", "2"}, {"parallelism.pp_size", "1"}, {"precision.compute", "bf16"},
+               {"parallelism.reshard_after_forward", "true"});
+    CHECK_NOTES(&i, "a DistributedConfig of transformers", "tensor parallelism follows the model's architecture");
+    check_round_trip(&i);
+    release(&i);
+    CHECK_FAILS(import(&i, "fsdp_size: 4\nenable_expert_parallel: true\n", NULL), NDP_EINVAL,
+                "ep_size is the number of ranks that share experts");
+    release(&i);
+    CHECK_OK(import(&i, "gradient_accumulation_steps: 2\n", NULL));
+    CHECK_NOTES(&i, "read as an Accelerate configuration; as many of its keys are those of");
     release(&i);
 }
 
@@ -422,11 +556,16 @@ int main(void) {
         cmocka_unit_test(deepspeed_batches),
         cmocka_unit_test(deepspeed_training),
         cmocka_unit_test(what_deepspeed_has_alone),
+        cmocka_unit_test(deepspeed_copies),
+        cmocka_unit_test(notes_know_what_is_set),
         cmocka_unit_test(llamafactory_job),
         cmocka_unit_test_setup_teardown(llamafactory_sets, make_info, drop_info),
         cmocka_unit_test_setup_teardown(llamafactory_texts, make_info, drop_info),
         cmocka_unit_test_setup_teardown(what_llamafactory_has_alone, make_info, drop_info),
+        cmocka_unit_test_setup_teardown(llamafactory_pairs, make_info, drop_info),
         cmocka_unit_test(other_programs_of_the_trainer),
+        cmocka_unit_test(scripts_of_trl),
+        cmocka_unit_test(layouts_of_transformers),
         cmocka_unit_test(the_trainers_warmup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

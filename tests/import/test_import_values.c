@@ -139,7 +139,9 @@ static void truth_has_many_words(void **state) {
     CHECK_FAILS(import_more(&i, "sample_packing: 2"), NDP_EINVAL,
                 "'sample_packing' is '2', expected one of true, false");
     release(&i);
-    CHECK_FAILS(import_more(&i, "fp16: on"), NDP_EINVAL, "'fp16: on': fp16 is not");
+    CHECK_OK(import_more(&i, "fp16: on\nbf16: off"));
+    CHECK_KEYS(&i, {"precision.compute", "bf16"});
+    CHECK_NOTES(&i, "fp16: computation is in bf16, which has fewer bits and needs no loss scaling");
     release(&i);
 }
 

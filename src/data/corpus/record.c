@@ -120,7 +120,8 @@ static ndp_status join_parts(struct json_object *parts, const char *where, const
                             object ? json_object_get_string(type) : "", object ? "'" : "");
         ndp_span text = {NULL, 0};
         NDP_TRY(ndp_record_check_part(part, where, k, what));
-        NDP_TRY(ndp_record_string(part, where, "text", &text));
+        bool value = !json_object_object_get(part, "text") && json_object_object_get(part, "value");
+        NDP_TRY(ndp_record_string(part, where, value ? "value" : "text", &text));
         ndp_str_add_bytes(joined, text.data, text.n);
     }
     return NDP_OK;
@@ -240,6 +241,19 @@ static const char *messages_field_of(const ndp_record_input *r) {
     return usual ? "conversations" : field;
 }
 
+/* A text `system` of the record comes before messages that do not begin with one. `room`: one more than there are. */
+static ndp_status add_system(const ndp_record_input *r, ndp_message *room, int64_t *n) {
+    ndp_span system = {NULL, 0};
+    if (json_object_is_type(json_object_object_get(r->object, "system"), json_type_string))
+        NDP_TRY(ndp_record_string(r->object, r->where, "system", &system));
+    if (system.n == 0 || (*n > 0 && room[0].role == NDP_ROLE_SYSTEM))
+        return NDP_OK;
+    memmove(room + 1, room, (size_t)*n * sizeof *room);
+    room[0] = (ndp_message){.role = NDP_ROLE_SYSTEM, .content = system, .untrained = true};
+    ++*n;
+    return NDP_OK;
+}
+
 ndp_status ndp_record_visit_messages(const ndp_record_input *r) {
     const char *field = messages_field_of(r), *where = r->where;
     struct json_object *list = json_object_object_get(r->object, field);
@@ -252,9 +266,12 @@ ndp_status ndp_record_visit_messages(const ndp_record_input *r) {
     if (st == NDP_OK)
         st = ndp_record_trained_each(r, &m);
     if (st == NDP_OK)
-        st = ndp_record_note_unread(r, (const char *const[]){field, NULL});
+        st = ndp_record_note_unread(r, (const char *const[]){field, "system", NULL});
+    int64_t n = m.n; /* the list has room for one more */
     if (st == NDP_OK)
-        st = render_and_visit(r, m.items, m.n);
+        st = add_system(r, m.items, &n);
+    if (st == NDP_OK)
+        st = render_and_visit(r, m.items, n);
     ndp_message_list_release(&m);
     return st;
 }
@@ -289,19 +306,49 @@ ndp_status ndp_record_visit_completion(const ndp_record_input *r) {
     return st;
 }
 
+/* Earlier turns of a conversation, LLaMA-Factory's `history`: [[question, answer], ...]. *n: messages. */
+static ndp_status read_history(const ndp_record_input *r, struct json_object *history, ndp_message *out, int64_t *n) {
+    for (size_t k = 0; history && k < json_object_array_length(history); k++) {
+        struct json_object *turn = json_object_array_get_idx(history, k);
+        bool pair = json_object_is_type(turn, json_type_array) && json_object_array_length(turn) == 2;
+        for (size_t i = 0; i < 2; i++) {
+            struct json_object *text = pair ? json_object_array_get_idx(turn, i) : NULL;
+            if (!json_object_is_type(text, json_type_string))
+                return NDP_FAIL(NDP_EFORMAT, "%s: turn %zu of 'history' is %.60s, expected [\"question\", \"answer\"]",
+                                r->where, k + 1, turn ? json_object_to_json_string(turn) : "null");
+            out[(*n)++] =
+                (ndp_message){.role = i ? NDP_ROLE_ASSISTANT : NDP_ROLE_USER,
+                              .content = {json_object_get_string(text), (size_t)json_object_get_string_len(text)}};
+        }
+    }
+    return NDP_OK;
+}
+
 ndp_status ndp_record_visit_instruction(const ndp_record_input *r) {
     ndp_instruction i;
     ndp_str question = {0};
+    struct json_object *history = json_object_object_get(r->object, "history");
+    bool turns = json_object_is_type(history, json_type_array);
+    int64_t n = 0;
     NDP_TRY(ndp_record_instruction(r, &i));
+    if (history && !turns)
+        return NDP_FAIL(NDP_EFORMAT, "%s: 'history' is not a list of earlier turns", r->where);
+    ndp_message *m = calloc(turns ? 2 * json_object_array_length(history) + 3 : 3, sizeof *m);
     ndp_str_add_bytes(&question, i.prompt.data, i.prompt.n);
     if (i.input.n) {
         ndp_str_add(&question, "\n\n");
         ndp_str_add_bytes(&question, i.input.data, i.input.n);
     }
-    const ndp_message m[2] = {{.role = NDP_ROLE_USER, .content = {question.data, question.length}},
-                              {.role = NDP_ROLE_ASSISTANT, .content = i.response}};
-    ndp_status st = question.failed ? NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for the record", r->where)
-                                    : render_and_visit(r, m, 2);
+    ndp_status st = !m || question.failed ? NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for the record", r->where)
+                                          : read_history(r, turns ? history : NULL, m, &n);
+    if (st == NDP_OK) {
+        m[n++] = (ndp_message){.role = NDP_ROLE_USER, .content = {question.data, question.length}};
+        m[n++] = (ndp_message){.role = NDP_ROLE_ASSISTANT, .content = i.response};
+        st = add_system(r, m, &n);
+    }
+    if (st == NDP_OK)
+        st = render_and_visit(r, m, n);
+    free(m);
     ndp_str_release(&question);
     return st;
 }

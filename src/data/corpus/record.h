@@ -9,7 +9,9 @@
  *   {"instruction": "...", "input": "...", "response": "..."}
  *       rendered as a question and an answer; `input` may be missing or empty, otherwise it follows the instruction
  *       after an empty line; without an `input`, that is `context`; the response is `response` or `output`, unless its
- *       field is configured
+ *       field is configured; earlier turns may be in `history`, [[question, answer], ...]
+ *
+ *   A text `system` of a record is the first message, unless its messages begin with one of the system's.
  *
  *   {"conversations": [{"from": "human", "value": ...}, ...]}
  *       ShareGPT's, as `messages`
@@ -39,8 +41,8 @@
 #define NDP_DATA_CORPUS_RECORD_H
 
 #include "base/json.h"
-#include "text/chat/chat.h"
 #include "data/corpus/tally.h"
+#include "text/chat/chat.h"
 
 /* Why a record is refused, where the record itself is the reason. */
 typedef enum ndp_bad_record {

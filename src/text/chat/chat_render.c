@@ -161,9 +161,10 @@ static size_t answer_begin(const ndp_chat_template *t, size_t start) {
 static ndp_status add_message(const rendering *r, int64_t i, ndp_rendering *out) {
     const ndp_chat_template *t = r->t;
     ndp_role role = r->messages[i].role;
-    bool answer = role == NDP_ROLE_ASSISTANT;
-    size_t begin = answer_begin(t, r->text->length);
-    ndp_str_add(r->text, t->before[role]);
+    bool answer = role == NDP_ROLE_ASSISTANT,
+         goes_on = t->joins && answer && i > r->first && r->messages[i - 1].role == NDP_ROLE_ASSISTANT;
+    size_t begin = goes_on ? r->text->length : answer_begin(t, r->text->length);
+    ndp_str_add(r->text, goes_on ? "" : t->before[role]);
     if (i == 0 && role == NDP_ROLE_SYSTEM)
         ndp_chat_template_add_preamble(r->chat, r->text);
     add_content(r, i);

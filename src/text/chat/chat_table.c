@@ -7,9 +7,10 @@
     { text, text, text }
 
 /* "<|im_start|>user\n" ... "<|im_end|>\n" */
-#define CHATML                                                                                                         \
+#define CHATML_MESSAGES                                                                                                \
     .before = {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"}, .end = ALL("<|im_end|>"),     \
-    .after = ALL("\n"), .prompt = "<|im_start|>assistant\n"
+    .after = ALL("\n")
+#define CHATML CHATML_MESSAGES, .prompt = "<|im_start|>assistant\n"
 
 #define LLAMA3                                                                                                         \
     .begins = NDP_BEGIN_BOS,                                                                                           \
@@ -39,13 +40,23 @@
 static const ndp_chat_template templates[] = {
     {.name = "chatml", CHATML},
     {.name = "chatml-bos", .begins = NDP_BEGIN_BOS, CHATML},
+    {.name = "qwen2", .system = "You are a helpful assistant.", CHATML},
     {.name = "qwen2.5", .system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.", CHATML},
     {.name = "qwen3", CHATML, .thinking = NDP_THINK_RECENT},
+    {.name = "qwen3.5", CHATML_MESSAGES, .prompt = "<|im_start|>assistant\n<think>\n\n", .thinking = NDP_THINK_RECENT},
     {.name = "llama3", LLAMA3},
     {.name = "llama3.1", LLAMA3, .preamble = CUTOFF "26 Jul 2024\n\n"},
     {.name = "llama3.2", LLAMA3, .preamble = CUTOFF, .dated = true},
     {.name = "gemma2", GEMMA, .no_system = "System role not supported"},
     {.name = "gemma3", GEMMA, .system_place = NDP_SYSTEM_FIRST},
+    {.name = "gemma4",
+     .begins = NDP_BEGIN_BOS,
+     .before = {"<|turn>system\n", "<|turn>user\n", "<|turn>model\n"},
+     .end = ALL("<turn|>"),
+     .after = ALL("\n"),
+     .prompt = "<|turn>model\n<|channel>thought\n<channel|>",
+     .joins = true,
+     .strips = NDP_STRIP_ALL},
     {.name = "mistral-v0.1",
      MISTRAL,
      .before = {"", " [INST] ", " "},
@@ -63,6 +74,13 @@ static const ndp_chat_template templates[] = {
      .end = {"", "[/INST]", ""},
      .system_place = NDP_SYSTEM_LAST},
     {.name = "phi3", PHI3},
+    /* The first one of Phi-3: the header of an answer ends the question. */
+    {.name = "phi3-bos",
+     .begins = NDP_BEGIN_BOS,
+     .before = {"<|system|>\n", "<|user|>\n", ""},
+     .end = ALL("<|end|>"),
+     .after = {"\n", "\n<|assistant|>\n", "\n"},
+     .prompt = ""},
     {.name = "phi3.5", PHI3, .skips_empty = true},
     {.name = "phi4",
      .before = {"<|im_start|>system<|im_sep|>", "<|im_start|>user<|im_sep|>", "<|im_start|>assistant<|im_sep|>"},
@@ -105,7 +123,8 @@ static const struct {
     {0xd9c620dcaf86f38d, "gemma3"},       {0xf89cfc57f651ff3d, "mistral-v0.1"}, {0xc6614466504d495b, "mistral-v0.3"},
     {0xcae647ce0048756b, "mistral-nemo"}, {0x82fc89c04c54ba66, "phi3"},         {0xcd8aff863abd4554, "phi3.5"},
     {0x70325d9540e2904f, "phi4"},         {0x1db34e9fc60441d8, "zephyr"},       {0x6c72bc896dabf3df, "zephyr"},
-    {0xf47cfd234bfcd76a, "deepseek-r1"},
+    {0xf47cfd234bfcd76a, "deepseek-r1"},  {0xd63c0ab8ac046a45, "qwen2"},        {0x03db3b8d26a1af66, "gemma4"},
+    {0xb4abd11926045a2a, "phi3-bos"},     {0xc5586ca86908a149, "qwen3.5"},
 };
 
 const ndp_chat_template *ndp_chat_template_at(int i) { return i < NDP_COUNT(templates) ? &templates[i] : NULL; }
@@ -133,6 +152,7 @@ static const struct {
     {"chatml", {"<|im_start|>", "<|im_end|>"}},
     {"llama3", {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}},
     {"gemma3", {"<start_of_turn>", "<end_of_turn>"}},
+    {"gemma4", {"<|turn>", "<turn|>"}},
     {"mistral-nemo", {"[INST]", "[/INST]"}},
     {"phi3.5", {"<|user|>", "<|assistant|>", "<|end|>"}},
     {"deepseek-r1", {"<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>"}},

@@ -48,6 +48,7 @@ typedef struct ndp_chat_template {
     const char *preamble; /* starts the first system prompt, which is written also if it is missing; NULL: none */
     bool dated;           /* the date ends the preamble, and then an empty line */
     bool skips_empty;     /* no message for an empty system prompt */
+    bool joins;           /* an answer behind an answer goes on: without `before` */
     ndp_stripping strips;
     ndp_eos_place eos;
     ndp_system_place system_place;

@@ -151,7 +151,11 @@ static void write_role(const ndp_chat *c, ndp_role role, const char *branch, ndp
     if (role == NDP_ROLE_ASSISTANT && t->thinking == NDP_THINK_RECENT)
         ndp_str_add(out, recent_thoughts);
     ndp_str_add(&text, t->before[role]);
+    if (t->joins && role == NDP_ROLE_ASSISTANT)
+        ndp_str_add(out, "        {%- if loop.first or loop.previtem.role != 'assistant' %}\n");
     write_text(out, "        ", &text);
+    if (t->joins && role == NDP_ROLE_ASSISTANT)
+        ndp_str_add(out, "        {%- endif %}\n");
     text.length = 0;
     if (system)
         ndp_chat_template_add_preamble(c, &text);
