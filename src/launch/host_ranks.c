@@ -58,11 +58,10 @@ static void describe_end(int number, pid_t pid, int status, const char *last, ch
                  strsignal(WTERMSIG(status)), last,
                  WTERMSIG(status) == SIGKILL ? "; if you did not kill it, memory ran out: see `train --dry-run`" : "");
     else
-        snprintf(
-            out, size,
-            "rank %d (process %d) ended with code %d, and not by an error of ndparallel: only what it printed, if it "
-            "printed anything, says why%s",
-            number, (int)pid, WEXITSTATUS(status), last);
+        snprintf(out, size,
+                 "rank %d (process %d) ended with code %d, and not by an error of ndparallel; what it printed, if "
+                 "anything, says why%s",
+                 number, (int)pid, WEXITSTATUS(status), last);
 }
 
 /* Codes up to 2 are those of a rank that has said why: it has recorded its failure, or has failed before it joined, or

@@ -203,7 +203,7 @@ static void report_end(const ndp_launch_opts *o, const ndp_mpirun_watch *w, int 
                                         : "");
     else
         snprintf(text, sizeof text,
-                 "%s%s ended with code %d, and not by an error of ndparallel: only what it printed, if it printed "
+                 "%s%s ended with code %d, and not by an error of ndparallel; what it printed, if "
                  "anything, says why",
                  who, w->first < 0 ? ", or mpirun itself," : "", code);
     o->report(o->user, text);

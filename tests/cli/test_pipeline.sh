@@ -162,7 +162,7 @@ lines err 1 '.'
 case " $(transports) " in
 *" mpi "*)
     kill_rank_2 mpi 'has died'
-    says err '^ndparallel: a rank was killed by signal 9'
+    says err '^ndparallel: rank 2 .process [0-9]+. was killed by signal 9'
     ;;
 esac
 

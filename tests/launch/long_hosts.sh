@@ -150,7 +150,7 @@ ended() {
 begin two
 kill -KILL "$(process_of 3)"
 ended 137
-says err '^ndparallel: .*a rank was killed by signal 9'
+says err '^ndparallel: .*rank.* was killed by signal 9'
 begin two
 kill -TERM $pid
 ended 130

@@ -101,8 +101,8 @@ static void a_rank_of_mpirun_that_ends_is_named(void **state) {
     (void)state;
     static const char *const ends[][3] = {
         {"kill -KILL $$", "137", "was killed by signal 9"},
-        {"exit 7", "7", "ended with code 7, and not by an error of ndparallel: only what it printed"},
-        {"exit 1", "1", "ended with code 1, and not by an error of ndparallel: only what it printed"},
+        {"exit 7", "7", "ended with code 7, and not by an error of ndparallel; what it printed"},
+        {"exit 1", "1", "ended with code 1, and not by an error of ndparallel; what it printed"},
         {"echo why >&2; exit 1", "1", NULL}};
     need_mpirun();
     for (int i = 0; i < NDP_COUNT(ends); i++) {
