@@ -93,7 +93,7 @@ int ndp_child_code(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) 
 
 /* ---- what /proc says ---- */
 
-/* Field `n` of "123 (name) S 4 5 ...", from 3 on: a name may have blanks and brackets. NULL: there is none. */
+/* Field `n` of "123 (name) S 4 5 ...", from 3 on: a name may have blanks and brackets. NULL: no such field. */
 static const char *field_of(const char *text, int n) {
     const char *at = strrchr(text, ')');
     for (int k = 2; at && k < n; k++)

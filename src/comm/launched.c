@@ -73,7 +73,7 @@ int ndp_launched_rank(void) {
 
 /* ---- the ranks of a launcher ---- */
 
-/* -1: the process is none, or its environment cannot be read. */
+/* -1: no such process, or its environment cannot be read. */
 static int rank_of_process(pid_t process) {
     char path[64], *text;
     size_t size;

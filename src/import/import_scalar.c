@@ -74,7 +74,7 @@ static bool without_underscores(const char *text, char *out, size_t size) {
     return true;
 }
 
-/* Most numbers are decimal, for which no expression is compiled; and what does not begin as a number is none. */
+/* Most numbers are decimal, for which no expression is compiled; text that does not begin like a number is not one. */
 static const number_form *form_of(const char *text, bool plain) {
     static const char digits[] = "0123456789";
     if (!strchr("+-.0123456789", *text))

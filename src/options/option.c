@@ -265,7 +265,7 @@ ndp_status ndp_option_read(const ndp_option *o, ndp_yaml *y, struct fy_node *nod
 }
 
 /* A value that means itself in YAML: a word of small letters, which a word of the option may also begin with a digit,
- * or an empty list. False: it is none of this option's, or another value. */
+ * or an empty list. False: the option has no such word, or it means another value. */
 static bool parse_plain(const ndp_option *o, const char *value, void *into) {
     bool yes = strcmp(value, "true") == 0, no = strcmp(value, "false") == 0, null = strcmp(value, "null") == 0,
          plain = !null && ((*value >= 'a' && *value <= 'z') || (*value == '.' && value[1] == '/')) &&

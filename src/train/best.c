@@ -46,7 +46,7 @@ static bool is_beside(const char *file) {
     return ndp_beside_of(file, of) && strcmp(of, name) == 0;
 }
 
-/* `user`: the name of the whole one of the latest generation, "" if there is none. */
+/* `user`: the name of the whole one of the latest generation, or "". */
 static ndp_status find_whole(void *user, const char *folder, const char *file) {
     char whole[NDP_PATH], *newest = user;
     if (!is_beside(file))

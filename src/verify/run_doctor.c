@@ -128,7 +128,7 @@ static const char *remedy_of(const char *why) {
     return "docs/guide/troubleshooting.md has the words of errors";
 }
 
-/* The journal of a rank: FOLDER/journal.rankN. NULL: there is none of this start of the run. */
+/* The journal of a rank: FOLDER/journal.rankN. NULL: this start of the run wrote none. */
 static char *read_journal(const examined_run *r, int rank) {
     char name[32], path[NDP_PATH], job[NDP_PATH], *text;
     struct stat own, started;
