@@ -26,6 +26,7 @@ typedef struct ndp_transport_ops {
     ndp_status (*check)(ndp_transport *t);
     void (*abort)(ndp_transport *t, const char *message); /* NULL: there is no other rank */
     void (*destroy)(ndp_transport *t);                    /* NULL: its creator releases it */
+    bool (*quits)(ndp_transport *t); /* ndp_transport_quits after a failure; NULL: no queue of a peer reaches memory */
 } ndp_transport_ops;
 
 typedef struct ndp_host_name {
@@ -47,6 +48,7 @@ struct ndp_transport {
     bool crowded;                         /* more ranks than cores: yield at once */
     struct ndp_progress_fn *progress_fns; /* run while this rank waits (watch/wait.h) */
     int pending_shares;                   /* operations begun of which this rank has yet to do its share */
+    int outstanding;                      /* operations begun and not waited for */
     struct ndp_journal *journals;         /* by world rank (watch/journal.h); NULL without peers */
     struct ndp_waypoints *waypoints;      /* of a device's transport; of a host's: a list of those beside it */
     bool stuck;                           /* of a device's: a queue did not end (ndp_transport_settles) */

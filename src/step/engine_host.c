@@ -388,6 +388,8 @@ static void drop_pending(ndp_engine *e) {
         st = ndp_engine_drain(e, e->queue);
     if (st != NDP_OK && e->queue && e->queues)
         e->abandoned = !ndp_transport_settles(e->queues, e->queue);
+    if (e->queues)
+        e->abandoned |= !ndp_transport_quits(e->queues, st != NDP_OK);
 }
 
 void ndp_engine_close_host(ndp_engine *e) {

@@ -217,8 +217,9 @@ static void nccl_abort(ndp_transport *base, const char *message) {
     const nccl_comm *at;
     ndp_health_fail(base->health, base->rank, message);
     pthread_mutex_lock(&t->lock);
+    if (!t->aborted)
+        each_link(t, abort_link, &at);
     t->aborted = true;
-    each_link(t, abort_link, &at);
     pthread_mutex_unlock(&t->lock);
 }
 
