@@ -12,8 +12,9 @@
  * later work, which was submitted before the wait as well. A rank may end before a peer has submitted its last wait, so
  * marks that peers see are of queues that live as long as the world.
  *
- * After a failure, shares that were submitted may still run when the host has left the operation (watch/health.h). So no
- * rank gives memory back before all ranks submit nothing any more and their queues have run (ndp_transport_quits). */
+ * After a failure, shares that were submitted may still run when the host has left the operation (watch/health.h). So
+ * no rank gives memory back before all ranks submit nothing any more and their queues have run (ndp_transport_quits).
+ */
 #ifndef NDP_COMM_NODE_LANE_H
 #define NDP_COMM_NODE_LANE_H
 
