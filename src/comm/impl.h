@@ -54,6 +54,7 @@ struct ndp_transport {
     bool stuck;                           /* of a device's: a queue did not end (ndp_transport_settles) */
     uint32_t waypoint;                    /* of a host's: the newest one's number */
     uint32_t numbered;                    /* of a host's: communicators beside it that this rank has numbered */
+    struct nccl_transport *nccl;          /* of a host's: a list of those of NCCL beside it */
     struct ndp_state_query *state_query;  /* for ranks of other nodes (watch/state_query.h); NULL: there are none */
     const char *note;                     /* ndp_transport_note */
     const ndp_host_name *hosts;           /* by world rank; NULL: all are on one host */

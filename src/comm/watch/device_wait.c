@@ -165,8 +165,8 @@ static ndp_status add_place(ndp_transport *t, ndp_status st) {
                     w->each_call ? "" : " (NDP_GPU_CALLS=1 names the call)");
 }
 
-/* The rank ends the run for all. */
-static void give_up(ndp_transport *t) {
+/* The rank ends the run for all. Returns `st`, with its message. */
+static ndp_status give_up(ndp_transport *t, ndp_status st) {
     char why[1024];
     snprintf(why, sizeof why, "%s", ndp_error_message());
     ndp_journal_write(t->host);
@@ -174,14 +174,12 @@ static void give_up(ndp_transport *t) {
         ndp_health_fail(t->health, t->rank, why);
     if (t->ops->abort)
         t->ops->abort(t, why);
+    ndp_error_set(st, why);
+    return st;
 }
 
 /* A device that has failed does nothing more, while peers may wait for it in any operation. */
-static ndp_status end_by_device(ndp_transport *t, ndp_status st) {
-    if (st == NDP_EIO)
-        give_up(t);
-    return st;
-}
+static ndp_status end_by_device(ndp_transport *t, ndp_status st) { return st == NDP_EIO ? give_up(t, st) : st; }
 
 static ndp_status wait_for(ndp_transport *t, ndp_queue *q, uint32_t ahead) {
     device_wait v = {.t = t, .queue = q, .ahead = ahead};
@@ -192,9 +190,7 @@ static ndp_status wait_for(ndp_transport *t, ndp_queue *q, uint32_t ahead) {
     leave_journal(&v);
     if (st == NDP_OK)
         return NDP_OK;
-    st = add_place(t, st);
-    give_up(t);
-    return st;
+    return give_up(t, add_place(t, st));
 }
 
 ndp_status ndp_device_keep_up(ndp_transport *t, ndp_queue *q) {
