@@ -248,9 +248,19 @@ static cudaError_t flush_some(cudaStream_t s, size_t end) {
     return me().broken == cudaSuccess ? cudaErrorNotReady : me().broken.load();
 }
 
+/* NDP_SIM_FAIL_AT=N: the Nth submission of the process fails, and so does every later call of that thread, as after an
+ * error of the GPU itself (an Xid). NDP_SIM_FAIL_RANK=R: only in the process of that rank. */
+static bool fails_now(void) {
+    static std::atomic<long> submissions{0};
+    const char *at = getenv("NDP_SIM_FAIL_AT"), *wanted = getenv("NDP_SIM_FAIL_RANK"), *rank = getenv("NDP_RANK");
+    return at && (!wanted || !rank || strcmp(rank, wanted) == 0) && ++submissions == atol(at);
+}
+
 /* NULL is the stream of operations that block the host. */
 static cudaError_t submit_when(cudaStream_t s, std::function<int()> op) {
     Hold hold(streams_lock());
+    if (fails_now())
+        return me().broken = fail(cudaErrorLaunchFailure, "this GPU has failed (NDP_SIM_FAIL_AT)");
     ndp_sim_stream now = {this_thread(), me().gpu, {}, 0, 0};
     const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
     cudaStream_t to = s ? s : &now;
