@@ -72,7 +72,7 @@ code_is 0
 says err 'llama.cpp has no window in llama: beyond 7 tokens its results are others' 'has no tokenizer: the file is of token ids alone'
 rm new.gguf
 run gguf
-refused 'use `ndparallel export --format gguf`'
+refused 'use `ndparallel export`. Its option is `--format gguf`'
 ls -A >after
 grep -v '^\(before\|out\|err\)$' before >a; grep -v '^\(before\|after\|a\|out\|err\)$' after | cmp -s a - || fail "$(diff a after)"
 end_of_cases
