@@ -67,25 +67,28 @@ void ndp_gguf_add_text(ndp_gguf *g, const char *text, size_t n) { add_text(&g->k
 
 /* ---- elements ---- */
 
-/* The float nearest to x, halves away from zero. */
-static float round_away(float x) {
-    float size = fabsf(x), whole = floorf(size);
-    return copysignf(whole + floorf(2 * (size - whole)), x);
+/* The integer nearest to x, which has no more than 7 bits; halves go away from zero. */
+static int round_away(float x) {
+    float size = fabsf(x);
+    int whole = (int)size;
+    whole += size - (float)whole >= 0.5f;
+    return x < 0 ? -whole : whole;
+}
+
+static void encode_block(const float *block, unsigned char *out) {
+    float most = 0;
+    for (int i = 0; i < NDP_GGUF_BLOCK; i++)
+        most = fabsf(block[i]) > most ? fabsf(block[i]) : most;
+    float d = most / 127, inverse = d > 0 && isfinite(1 / d) ? 1 / d : 0;
+    ndp_convert(&d, NDP_F32, out, NDP_F16, 1);
+    for (int i = 0; i < NDP_GGUF_BLOCK; i++)
+        out[2 + i] = (unsigned char)(signed char)round_away(block[i] * inverse);
 }
 
 void ndp_gguf_encode_q8_0(const float *x, int64_t blocks, unsigned char *out) {
 #pragma omp parallel for if (blocks > PIECE / NDP_GGUF_BLOCK / 4)
-    for (int64_t b = 0; b < blocks; b++) {
-        const float *block = x + b * NDP_GGUF_BLOCK;
-        unsigned char *to = out + b * NDP_GGUF_BLOCK_BYTES;
-        float most = 0;
-        for (int i = 0; i < NDP_GGUF_BLOCK; i++)
-            most = fmaxf(most, fabsf(block[i]));
-        float d = most / 127, inverse = d > 0 && isfinite(1 / d) ? 1 / d : 0;
-        ndp_convert(&d, NDP_F32, to, NDP_F16, 1);
-        for (int i = 0; i < NDP_GGUF_BLOCK; i++)
-            to[2 + i] = (unsigned char)(signed char)round_away(block[i] * inverse);
-    }
+    for (int64_t b = 0; b < blocks; b++)
+        encode_block(x + b * NDP_GGUF_BLOCK, out + b * NDP_GGUF_BLOCK_BYTES);
 }
 
 static int64_t bytes_of(ndp_gguf_type type, int64_t elements) {
