@@ -225,7 +225,7 @@ static bool advance(cudaStream_t s) {
 
 /* CUDA_DEVICE_MAX_CONNECTIONS=K: a thread executes what is submitted, as a GPU does, while the host goes on. The
  * streams of a GPU share K connections in turn, and a connection takes its operations first in, first out: one that has
- * to wait holds up all behind it, also those of other streams. 0: not set; then there is a thread from the first
+ * to wait holds up all after it, also those of other streams. 0: not set; then there is a thread from the first
  * operation on that may wait for a peer, so that it also goes on while its host waits elsewhere, and it is slow, so
  * that most operations still run as late as they can. */
 static size_t connections(void) {
