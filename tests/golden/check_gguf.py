@@ -395,7 +395,8 @@ def check_folder(program, folder, where):
     else:
         assert not any(o in err for o in OTHERS), err
         logits = f"{check_against_transformers(folder, np.random.default_rng(1).integers(0, 97, (2, 40))):.1e}, made here"
-    print(f"{folder.name:18} {arch:10} {keys:3} keys, {tensors:3} tensors equal, types equal  logits {logits}", flush=True)
+    how = "named" if folder.name in PACKED else "equal"
+    print(f"{folder.name:18} {arch:10} {keys:3} keys, {tensors:3} tensors {how}, types equal  logits {logits}", flush=True)
 
 
 # ---- tokenizers ----
