@@ -1,11 +1,11 @@
 /* Whether a GPU that runs few queues by themselves can run a world's programs.
  *
  * A GPU divides its queues among its connections to the host (CUDA_DEVICE_MAX_CONNECTIONS), and takes what is on one in
- * the order of submission: an operation that waits for a peer holds up all that was submitted after it, also on other queues. With
- * as many connections as queues none waits for another. With fewer, which queues share one is the driver's choice, so
- * the proof is the hardest case, one connection for all: every rank takes its operations one after the other, as
- * submitted, and an operation is over when all its members are at it. An order in which all end so is one for every
- * division, since those have only less to wait for. */
+ * the order of submission: an operation that waits for a peer holds up all that was submitted after it, also on other
+ * queues. With as many connections as queues none waits for another. With fewer, which queues share one is the driver's
+ * choice, so the proof is the hardest case, one connection for all: every rank takes its operations one after the
+ * other, as submitted, and an operation is over when all its members are at it. An order in which all end so is one for
+ * every division, since those have only less to wait for. */
 #include "step/tracks.h"
 
 #include <stdlib.h>
@@ -43,15 +43,15 @@ int ndp_program_queues(const ndp_program *p) {
 
 /* ---- one connection for all ---- */
 
-typedef struct line {
+typedef struct one_line {
     ndp_tracks tracks;
     int *at;       /* by track: the event that it is at */
     bool *arrived; /* it is counted at that event */
     int **there;   /* by a group's first track and the event of its begin: the members that are at the collective */
-} line;
+} one_line;
 
 /* False: a member is not at the operation yet. Where it is the last one, the others go on when they look again. */
-static bool all_at(const line *l, int i) {
+static bool all_at(const one_line *l, int i) {
     const ndp_track *t = &l->tracks.items[i];
     const ndp_comm_event *e = &t->events[l->at[i]];
     int channel = ndp_comm_event_channel(e), first = t->first[channel];
@@ -64,7 +64,7 @@ static bool all_at(const line *l, int i) {
 }
 
 /* A wait takes no place of its own: what it waits for is before it in the line. */
-static bool advance(const line *l, int i) {
+static bool advance(const one_line *l, int i) {
     const ndp_track *t = &l->tracks.items[i];
     int from = l->at[i];
     for (; l->at[i] < t->n && (!t->events[l->at[i]].begin || all_at(l, i)); l->at[i]++)
@@ -73,7 +73,7 @@ static bool advance(const line *l, int i) {
 }
 
 /* The first rank that does not come to its end; NDP_NONE: all do. */
-static int run(const line *l) {
+static int run(const one_line *l) {
     for (bool moved = true; moved;) {
         moved = false;
         for (int i = 0; i < l->tracks.n; i++)
@@ -85,7 +85,7 @@ static int run(const line *l) {
     return NDP_NONE;
 }
 
-static void line_release(line *l) {
+static void line_release(one_line *l) {
     for (int i = 0; l->there && i < l->tracks.n; i++)
         free(l->there[i]);
     free(l->there);
@@ -95,11 +95,11 @@ static void line_release(line *l) {
 }
 
 /* Release in any case. */
-static ndp_status line_up(const ndp_program *const *programs, int n, line *l) {
+static ndp_status line_up(const ndp_program *const *programs, int n, one_line *l) {
     size_t size = (size_t)n + 1;
-    *l = (line){.at = calloc(size, sizeof *l->at),
-                .arrived = calloc(size, sizeof *l->arrived),
-                .there = calloc(size, sizeof *l->there)};
+    *l = (one_line){.at = calloc(size, sizeof *l->at),
+                    .arrived = calloc(size, sizeof *l->arrived),
+                    .there = calloc(size, sizeof *l->there)};
     bool ok = l->at && l->arrived && l->there;
     if (ok)
         NDP_TRY(ndp_tracks_match(programs, n, NDP_ALL_ITERATIONS, false, &l->tracks));
@@ -124,7 +124,7 @@ ndp_status ndp_program_check_queues(const ndp_program *const *programs, int n) {
     }
     if (most <= connections)
         return NDP_OK;
-    line l;
+    one_line l;
     ndp_status st = line_up(programs, n, &l);
     int blocked = st == NDP_OK ? run(&l) : NDP_NONE;
     if (blocked != NDP_NONE) {

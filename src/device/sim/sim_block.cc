@@ -3,6 +3,7 @@
  * thread. */
 #include "device/sim/sim_block.hpp"
 #include "base/fiber.h"
+#include "device/sim/sim_race.hpp"
 
 #include <cstdio>
 #include <memory>
@@ -83,6 +84,8 @@ void resume(Block *b, int i) {
     }
     b->at = i;
     set_index(i);
+    if (ndp_sim_race_thread)
+        ndp_sim_race_thread(i);
     ndp_fiber_switch(&b->scheduler, &t->fiber, false);
 }
 
@@ -126,6 +129,8 @@ bool release_warp(Thread *warp, int lanes) {
         if (there != t->mask)
             continue;
         released = true;
+        if (ndp_sim_race_warp && strcmp(t->what, "__syncwarp") == 0)
+            ndp_sim_race_warp((int)(warp - block->threads.data()), there);
         exchange(warp, there);
     }
     return released;
@@ -179,6 +184,8 @@ std::string end_of_round(Block *b, bool *over) {
     if (barrier == b->n) {
         for (Thread &t : b->threads)
             t.state = READY;
+        if (ndp_sim_race_barrier)
+            ndp_sim_race_barrier();
         return "";
     }
     std::string who = blocked(b, AT_WARP);
@@ -207,7 +214,7 @@ std::string run_block(Block *b, size_t shared, bool down) {
 
 } // namespace
 
-std::string ndp_sim_run(const cudaLaunchConfig_t &c, const std::function<void()> &body, bool down) {
+static std::string run_grid(const cudaLaunchConfig_t &c, const std::function<void()> &body, bool down) {
     static thread_local Block own;
     Block *b = block = &own;
     size_t blocks = (size_t)c.gridDim.x * c.gridDim.y * c.gridDim.z, n = c.blockDim.x * c.blockDim.y * c.blockDim.z;
@@ -219,6 +226,8 @@ std::string ndp_sim_run(const cudaLaunchConfig_t &c, const std::function<void()>
     for (size_t i = 0; i < blocks; i++) {
         unsigned k = (unsigned)(down ? blocks - 1 - i : i);
         blockIdx = {k % gridDim.x, k / gridDim.x % gridDim.y, k / gridDim.x / gridDim.y};
+        if (ndp_sim_race_block)
+            ndp_sim_race_block(k);
         std::string wrong = run_block(b, c.dynamicSmemBytes, down);
         if (!wrong.empty()) {
             b->unused.clear(), b->stacks.clear(); /* threads that never end are still on some */
@@ -226,6 +235,14 @@ std::string ndp_sim_run(const cudaLaunchConfig_t &c, const std::function<void()>
         }
     }
     return "";
+}
+
+std::string ndp_sim_run(const cudaLaunchConfig_t &c, const std::function<void()> &body, bool down) {
+    if (!ndp_sim_race_launch)
+        return run_grid(c, body, down);
+    ndp_sim_race_launch();
+    std::string wrong = run_grid(c, body, down), race = ndp_sim_race_end();
+    return wrong.empty() ? race : wrong;
 }
 
 int ndp_sim_lane(void) { return block->at % WARP; }

@@ -110,6 +110,16 @@ void ndp_sim_count_allocation(void) { allocations++; }
 void ndp_sim_memory_open(int gpu) { count_running(gpu, 1); }
 void ndp_sim_memory_close(int gpu) { count_running(gpu, -1); }
 
+bool ndp_sim_memory_has(const void *at) {
+    Hold hold(gpus().lock);
+    for (auto &[number, g] : gpus().all) {
+        auto next = g.pieces.upper_bound((char *)at);
+        if (next != g.pieces.begin() && (const char *)at < std::prev(next)->first + std::prev(next)->second.bytes)
+            return true;
+    }
+    return false;
+}
+
 size_t ndp_sim_reserved(void) {
     Hold hold(gpus().lock);
     size_t sum = 0;

@@ -8,6 +8,9 @@
 void ndp_sim_memory_open(int gpu);
 void ndp_sim_memory_close(int gpu);
 
+/* Whether an address is in memory of any GPU. */
+bool ndp_sim_memory_has(const void *at);
+
 /* Allocations of device and pinned memory, streams and events so far, of all threads. */
 long ndp_sim_allocations(void);
 void ndp_sim_count_allocation(void);

@@ -1,5 +1,6 @@
 /* Products of a warp and asynchronous copies, for `sim`. */
 #include "device/sim/sim_block.hpp"
+#include "device/sim/sim_race.hpp"
 
 #include <memory>
 #include <vector>
@@ -116,6 +117,8 @@ void ndp_sim_mma_16816(float d[4], const unsigned a[4], const unsigned b[2]) {
 void ndp_sim_copy_async(void *to, const void *from, int bytes) {
     Lane *l = this_lane(tensor.get());
     l->copies.push_back({to, from, bytes, l->group});
+    if (ndp_sim_race_copy)
+        ndp_sim_race_copy(to, from, (size_t)bytes);
 }
 
 void ndp_sim_copies_commit(void) { this_lane(tensor.get())->group++; }
@@ -124,6 +127,8 @@ void ndp_sim_copies_wait(int newest) {
     Lane *l = this_lane(tensor.get());
     size_t n = 0;
     for (; n < l->copies.size() && l->copies[n].group < l->group - newest; n++) {
+        if (ndp_sim_race_copy)
+            ndp_sim_race_copy(l->copies[n].to, l->copies[n].from, (size_t)l->copies[n].bytes);
         memset(l->copies[n].to, 0, 16);
         memcpy(l->copies[n].to, l->copies[n].from, (size_t)l->copies[n].bytes);
     }

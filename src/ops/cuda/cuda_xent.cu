@@ -159,6 +159,7 @@ static __device__ row_stats combined(const softmax_rows &s, int64_t r, int label
 static __device__ void gradient(const softmax_rows &s, int64_t r, const row_stats &all, bool ignored, bool raw) {
     ndp_view real = real_of(s);
     float factor = (float)(scale_of(s, r) / all.sum), by = s.cap > 0 ? 1 / s.cap : 0;
+    __syncthreads(); /* all threads have read the label's logit, which one of them overwrites */
     for (int64_t tile = 0; tile < s.dlogits.cols; tile += blockDim.x * NDP_LANES) {
         int64_t c = tile + threadIdx.x * NDP_LANES;
         ndp_lanes x = {};
