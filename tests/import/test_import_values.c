@@ -253,6 +253,7 @@ static void the_job_has_the_imported_keys_alone(void **state) {
                                "  name: cosine\n"
                                "  warmup_steps: 6\n"
                                "  min_lr_ratio: 0\n"
+                               "  like: axolotl\n"
                                "train:\n"
                                "  steps: 200\n"
                                "  output_dir: \"./model-out\"\n"

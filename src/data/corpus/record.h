@@ -105,12 +105,14 @@ typedef struct ndp_record_format {
     ndp_record_kind kind;
     /* Names of fields; NULL: "text", "messages", "instruction", "input", "response" or "output". */
     const char *text, *messages, *prompt, *input, *response;
+    const char *separator;         /* between prompt and input of an instruction; NULL: an empty line */
     const char *role, *content;    /* of messages; NULL: "role" or "from", "content" or "value" */
     const char *train;             /* of messages: whether one is trained on; NULL: "train" and "weight" */
     const char *chosen, *rejected; /* of pairs; NULL: "chosen" or "chosen_response", "rejected" or ... */
     const ndp_strings *roles;      /* "name in the records: role"; NULL: none */
     const ndp_chat *chat; /* NULL: a command that reads only texts (option --text-field); conversations are refused */
     bool train_all;       /* of conversations, train on everything, not just the assistant's text */
+    bool train_turn;      /* train on line breaks behind the token that ends an answer, too */
     bool open;            /* conversations end where the assistant is to answer (a generation prompt) */
     bool single;          /* of preference data: single answers are compared (record_pairs.c) */
     bool skip;            /* bad records are skipped and counted in `tally` */
