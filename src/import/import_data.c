@@ -108,6 +108,7 @@ static const set_type pair_types[] = {
     {"llama3.prompt_pairs", NDP_RECORD_PREFERENCE, "prompt", 0, "llama3", NULL},
     {"llama3.ultra", NDP_RECORD_PREFERENCE, "prompt", 0, "llama3", NULL},
     {"passthrough", NDP_RECORD_PREFERENCE, NULL, 0, "", NULL},
+    {"trl", NDP_RECORD_PREFERENCE, NULL, 0, "", NULL},
     {"llamafactory", NDP_RECORD_PREFERENCE, 0, 0, 0,
      "LLaMA-Factory joins a record's input to its instruction; pairs are read with formatting: sharegpt"},
     {"", NDP_RECORD_PREFERENCE, 0, 0, 0, pair_type},
