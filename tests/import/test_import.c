@@ -314,7 +314,7 @@ static void epochs_without_steps(void **state) {
 static void settled_data(void **state) {
     (void)state;
     static char *const cases[][2] = {
-        {"datasets: [{path: a.jsonl, type: 'alpaca:chat'}]", "data.format=instruction"},
+        {"datasets: [{path: a.jsonl, type: 'alpaca:poem'}]", "data.format=instruction"},
         {"datasets: [{path: a.txt, type: completion}]", "data.files=[a.txt]"},
         {"datasets: [{path: a.jsonl, type: chat_template, chat_template: jamba}]", "data.chat_template=null"},
         {"datasets: [{path: a.jsonl, type: chat_template, roles_to_train: [user]}]", "data.train_on=all"},
@@ -520,6 +520,10 @@ static const char *const refused[][2] = {
     {"a: 1\n---\nb: 2\n", "a second document"},
     {"base_model: m\n<<: {lora_r: 8}\n", "'<<': a merge key of YAML 1.1: write its keys here"},
     {"{\n  // words\n  \"zero_optimization\": {\"stage\": 2} /* more */\n}", "missing comma in flow mapping"},
+    {"{\"zero_optimization\": {\"stage\": 2}, // ranks\n \"train_batch_size\": 8}",
+     "a comment, which JSON does not have: remove it"},
+    {"{/* both */ \"zero_optimization\": {\"stage\": 2}, \"train_batch_size\": 8}",
+     "a comment, which JSON does not have: remove it"},
     {"{\"zero_optimization\": {\"stage\": 2}, \"zero_optimization\": {\"stage\": 3}}", "duplicate key"},
     {"base_model: m\nmax_steps: 3\ndatasets: !include sets.yaml\n", "'datasets: sets.yaml': records are read from"},
     {"# torchtitan\n[job]\ndump_folder = \"./outputs\"\n\n[parallelism]\ntensor_parallel_degree = 2\n",
@@ -545,7 +549,7 @@ static const char *const refused_sets[][2] = {
     {"path: /tmp, type: completion", "'datasets[0]: /tmp': a folder has the files of several splits"},
     {"path: a.jsonl", "'datasets[0]: no type': Axolotl reads token ids (input_ids, labels) there"},
     {"path: a.jsonl, type: chatml.intel", "'datasets[0].type: chatml.intel': supported types are alpaca, sharegpt,"},
-    {"path: a.jsonl, type: 'alpaca:chat'", "'datasets[0]: alpaca:chat': of alpaca only the style without a name"},
+    {"path: a.jsonl, type: 'alpaca:poem'", "'datasets[0]: alpaca:poem': styles of alpaca are instruct"},
     {"path: a.jsonl, type: context_qa.load_v2", "; or --set data.format=..."},
     {"path: a.jsonl, type: {field: x}", "'datasets[0].type.field': unknown key"},
     {"path: a.jsonl, type: {format: \"{instruction}\\n\"}", "'datasets[0]: custom type': supported types are"},
@@ -731,6 +735,22 @@ static void deepspeed_file(void **state) {
     remove(path);
 }
 
+/* Ten megabytes are read no further than their size. */
+static void large_files_are_refused(void **state) {
+    (void)state;
+    char path[] = "/tmp/ndp-large-XXXXXX", *notes, *job;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && ftruncate(fd, 10 << 20) == 0);
+    close(fd);
+    const ndp_import_opts none = NDP_IMPORT_OPTS_INIT;
+    ndp_config c;
+    CHECK_OK(ndp_config_init(&c));
+    CHECK_FAILS(ndp_config_import(&c, path, &none, &job, &notes), NDP_EFORMAT,
+                "it has 10.0 MiB, a job file has 8.0 MiB at most");
+    ndp_config_release(&c);
+    unlink(path);
+}
+
 /* Names that would break out of a comment, or are cut inside a character. */
 static void hostile_names(void **state) {
     (void)state;
@@ -795,6 +815,7 @@ int main(void) {
                                        cmocka_unit_test(accelerate_files),
                                        cmocka_unit_test(deepspeed_file),
                                        cmocka_unit_test(hostile_names),
+                                       cmocka_unit_test(large_files_are_refused),
                                        cmocka_unit_test(alias_bombs_stay_small)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,6 +91,9 @@ typedef ndp_status ndp_document_visitor(void *user, const ndp_document *document
     X(MESSAGES, messages, true, messages)                                                                              \
     X(INSTRUCTION, instruction, true, instruction)                                                                     \
     X(ALPACA, alpaca, false, alpaca)                                                                                   \
+    X(ALPACA_CHAT, alpaca_chat, false, alpaca)                                                                         \
+    X(ALPACA_CHATML, alpaca_chatml, false, alpaca)                                                                     \
+    X(ALPACA_PHI, alpaca_phi, false, alpaca)                                                                           \
     X(SHAREGPT, sharegpt, true, messages)                                                                              \
     X(COMPLETION, completion, false, text)                                                                             \
     X(PROMPT_COMPLETION, prompt_completion, true, completion)                                                          \
@@ -100,6 +103,9 @@ typedef ndp_status ndp_document_visitor(void *user, const ndp_document *document
 #define NDP_RECORD_ENUMERATOR(NAME, ...) NDP_RECORD_##NAME,
 typedef enum ndp_record_kind { NDP_RECORDS(NDP_RECORD_ENUMERATOR) NDP_RECORD_KINDS } ndp_record_kind;
 bool ndp_record_has_conversations(ndp_record_kind kind);
+static inline bool ndp_record_is_alpaca(ndp_record_kind kind) {
+    return kind >= NDP_RECORD_ALPACA && kind <= NDP_RECORD_ALPACA_PHI;
+}
 
 typedef struct ndp_record_format {
     ndp_record_kind kind;
