@@ -25,7 +25,7 @@ static const char *const loss_words[] = {NDP_LOSSES(LOSS_WORD) NULL};
 static const char *const variant_words[] = {NDP_LOSS_VARIANTS(LOSS_WORD) NULL};
 #define SCHEDULE_WORD(NAME, name) #name,
 static const char *const schedule_words[] = {NDP_LR_SCHEDULES(SCHEDULE_WORD) NULL};
-static const char *const like_words[] = {"own", "transformers", "axolotl", NULL};
+static const char *const like_words[] = {"own", "transformers", "axolotl", "deepspeed", NULL};
 static const char *const cp_words[] = {[NDP_CP_RING] = "ring", [NDP_CP_ALL_GATHER] = "all_gather", NULL};
 static const char *const reduce_every_words[] = {"micro_batch", "update", NULL};
 #define PIPELINE_WORD(NAME, name, ...) #name,
@@ -215,7 +215,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(schedule, min_lr_ratio, LEARN), NUMBER(0.1, "[0, 1]"), WHEN "schedule.name is linear, cosine, wsd or cosine_restarts", HELP "final learning rate / lr"},
     {IDENTITY(schedule, decay_ratio, LEARN), NUMBER(0.1, "(0, 1]"), WHEN "schedule.name is wsd", HELP "share of the steps, the last ones, in which the learning rate falls"},
     {IDENTITY(schedule, cycles, LEARN), INT(1, 1, 1 << 20), WHEN "schedule.name is cosine_restarts", HELP "how often the learning rate falls, each time from lr"},
-    {IDENTITY(schedule, like, LEARN), WORD(own, like_words), HELP "transformers: warm-up begins at 0 and its ratio is rounded up, a decay ends one update after the last; axolotl: the same, but the ratio is rounded down, and 1 step is 2"},
+    {IDENTITY(schedule, like, LEARN), WORD(own, like_words), HELP "transformers: warm-up begins at 0 and its ratio is rounded up, a decay ends one update after the last; axolotl: the same, but the ratio is rounded down, and 1 step is 2; deepspeed: warm-up and lines are one update later still"},
 
     {IDENTITY(train, steps, LEARN), INT(100, 1, 1 << 30), WHEN "train.epochs is 0", HELP "number of updates"},
     {CONTENTS(train, epochs, LEARN), NUMBER(0, "[0, 1e9]"), WHEN "it is above 0", HELP "instead of train.steps: passes over the rows, such as 3 or 0.5; 0: unset"},

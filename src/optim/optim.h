@@ -103,7 +103,12 @@ typedef enum ndp_lr_kind { NDP_LR_SCHEDULES(NDP_LR_NAMED) NDP_LR_KINDS } ndp_lr_
 #undef NDP_LR_NAMED
 
 /* Whose way of counting a schedule has. */
-typedef enum ndp_lr_like { NDP_LR_OWN, NDP_LR_LIKE_TRANSFORMERS, NDP_LR_LIKE_AXOLOTL } ndp_lr_like;
+typedef enum ndp_lr_like {
+    NDP_LR_OWN,
+    NDP_LR_LIKE_TRANSFORMERS,
+    NDP_LR_LIKE_AXOLOTL,
+    NDP_LR_LIKE_DEEPSPEED
+} ndp_lr_like;
 
 typedef struct ndp_lr_schedule {
     ndp_lr_kind kind;
@@ -111,10 +116,12 @@ typedef struct ndp_lr_schedule {
     int64_t warmup, steps;
     double decay_ratio; /* wsd: the share of the steps in which the rate falls */
     int cycles;         /* cosine_restarts: at least 1 */
-    bool from_zero;     /* as in transformers: warm-up begins at 0, and the end is one update after the last */
+    /* Not own: as in transformers, warm-up begins at 0, and the end is one update after the last. DEEPSPEED: the first
+     * update has 0, too, and all but the fall of a cosine is one update later. */
+    ndp_lr_like like;
 } ndp_lr_schedule;
-/* Learning rate of update u (0 the first): linear warm-up lr (u + 1) / warmup for u < warmup, with from_zero
- * lr u / warmup, then the schedule. A function of the update index alone. */
+/* Learning rate of update u (0 the first): linear warm-up lr (u + 1) / warmup for u < warmup, where it is like
+ * theirs lr u / warmup, then the schedule. A function of the update index alone. */
 double ndp_lr_of(const ndp_lr_schedule *s, int64_t update);
 /* True if the schedule falls to lr x min_ratio at the last update: it depends on the number of steps. */
 bool ndp_lr_has_end(ndp_lr_kind kind);

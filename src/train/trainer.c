@@ -130,7 +130,7 @@ static int warmup_of(const ndp_config *c, int steps) {
 double ndp_trainer_lr(const ndp_config *c, int steps, int64_t update) {
     int warmup = warmup_of(c, steps);
     ndp_lr_schedule s = {c->schedule.name,        c->optimizer.lr,    c->schedule.min_lr_ratio,      warmup, steps,
-                         c->schedule.decay_ratio, c->schedule.cycles, c->schedule.like != NDP_LR_OWN};
+                         c->schedule.decay_ratio, c->schedule.cycles, c->schedule.like};
     return ndp_lr_of(&s, update);
 }
 

@@ -735,22 +735,6 @@ static void deepspeed_file(void **state) {
     remove(path);
 }
 
-/* Ten megabytes are read no further than their size. */
-static void large_files_are_refused(void **state) {
-    (void)state;
-    char path[] = "/tmp/ndp-large-XXXXXX", *notes, *job;
-    int fd = mkstemp(path);
-    assert_true(fd >= 0 && ftruncate(fd, 10 << 20) == 0);
-    close(fd);
-    const ndp_import_opts none = NDP_IMPORT_OPTS_INIT;
-    ndp_config c;
-    CHECK_OK(ndp_config_init(&c));
-    CHECK_FAILS(ndp_config_import(&c, path, &none, &job, &notes), NDP_EFORMAT,
-                "it has 10.0 MiB, a job file has 8.0 MiB at most");
-    ndp_config_release(&c);
-    unlink(path);
-}
-
 /* Names that would break out of a comment, or are cut inside a character. */
 static void hostile_names(void **state) {
     (void)state;
@@ -815,7 +799,6 @@ int main(void) {
                                        cmocka_unit_test(accelerate_files),
                                        cmocka_unit_test(deepspeed_file),
                                        cmocka_unit_test(hostile_names),
-                                       cmocka_unit_test(large_files_are_refused),
                                        cmocka_unit_test(alias_bombs_stay_small)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

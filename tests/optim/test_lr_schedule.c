@@ -10,28 +10,33 @@ static void schedules_follow_their_tables(void **state) {
         ndp_lr_schedule s;
         double lr[9];
     } cases[] = {
-        {{NDP_LR_CONSTANT, 8, 0.5, 0, 4, 0, 0, false}, {8, 8, 8, 8, 8}},
-        {{NDP_LR_CONSTANT, 8, 0.5, 4, 6, 0, 0, false}, {2, 4, 6, 8, 8, 8, 8}},
-        {{NDP_LR_LINEAR, 8, 0, 0, 5, 0, 0, false}, {8, 6, 4, 2, 0, 0}},
-        {{NDP_LR_LINEAR, 8, 0.5, 2, 7, 0, 0, false}, {4, 8, 8, 7, 6, 5, 4, 4}},
-        {{NDP_LR_COSINE, 8, 0, 0, 5, 0, 0, false}, {8, 4 + 2 * M_SQRT2, 4, 4 - 2 * M_SQRT2, 0, 0}},
-        {{NDP_LR_COSINE, 8, 0.5, 2, 5, 0, 0, false}, {4, 8, 8, 6, 4, 4}},
-        {{NDP_LR_COSINE, 8, 0.25, 4, 3, 0, 0, false}, {2, 4, 6, 8}}, /* the run ends while warming up */
-        {{NDP_LR_LINEAR, 8, 0.25, 1, 2, 0, 0, false}, {8, 2, 2}},    /* one update after warm-up is the last one */
-        {{NDP_LR_LINEAR, 8, 1, 1, 4, 0, 0, false}, {8, 8, 8, 8, 8}}, /* nothing to fall to */
-        {{NDP_LR_WSD, 8, 0.5, 2, 7, 0.3, 0, false}, {4, 8, 8, 8, 8, 6, 4, 4}},
-        {{NDP_LR_WSD, 8, 0, 0, 4, 0.1, 0, false}, {8, 8, 8, 0, 0}},    /* it falls at least once */
-        {{NDP_LR_WSD, 8, 0.5, 2, 5, 1, 0, false}, {4, 8, 8, 6, 4, 4}}, /* nothing is stable: a cosine */
-        {{NDP_LR_WSD, 8, 0.5, 4, 3, 0.5, 0, false}, {2, 4, 6, 8}},     /* the run ends while warming up */
-        {{NDP_LR_INVERSE_SQRT, 8, 0.5, 1, 5, 0, 0, false},
+        {{NDP_LR_CONSTANT, 8, 0.5, 0, 4, 0, 0, NDP_LR_OWN}, {8, 8, 8, 8, 8}},
+        {{NDP_LR_CONSTANT, 8, 0.5, 4, 6, 0, 0, NDP_LR_OWN}, {2, 4, 6, 8, 8, 8, 8}},
+        {{NDP_LR_LINEAR, 8, 0, 0, 5, 0, 0, NDP_LR_OWN}, {8, 6, 4, 2, 0, 0}},
+        {{NDP_LR_LINEAR, 8, 0.5, 2, 7, 0, 0, NDP_LR_OWN}, {4, 8, 8, 7, 6, 5, 4, 4}},
+        {{NDP_LR_COSINE, 8, 0, 0, 5, 0, 0, NDP_LR_OWN}, {8, 4 + 2 * M_SQRT2, 4, 4 - 2 * M_SQRT2, 0, 0}},
+        {{NDP_LR_COSINE, 8, 0.5, 2, 5, 0, 0, NDP_LR_OWN}, {4, 8, 8, 6, 4, 4}},
+        {{NDP_LR_COSINE, 8, 0.25, 4, 3, 0, 0, NDP_LR_OWN}, {2, 4, 6, 8}}, /* the run ends while warming up */
+        {{NDP_LR_LINEAR, 8, 0.25, 1, 2, 0, 0, NDP_LR_OWN}, {8, 2, 2}},    /* one update after warm-up is the last one */
+        {{NDP_LR_LINEAR, 8, 1, 1, 4, 0, 0, NDP_LR_OWN}, {8, 8, 8, 8, 8}}, /* nothing to fall to */
+        {{NDP_LR_WSD, 8, 0.5, 2, 7, 0.3, 0, NDP_LR_OWN}, {4, 8, 8, 8, 8, 6, 4, 4}},
+        {{NDP_LR_WSD, 8, 0, 0, 4, 0.1, 0, NDP_LR_OWN}, {8, 8, 8, 0, 0}},    /* it falls at least once */
+        {{NDP_LR_WSD, 8, 0.5, 2, 5, 1, 0, NDP_LR_OWN}, {4, 8, 8, 6, 4, 4}}, /* nothing is stable: a cosine */
+        {{NDP_LR_WSD, 8, 0.5, 4, 3, 0.5, 0, NDP_LR_OWN}, {2, 4, 6, 8}},     /* the run ends while warming up */
+        {{NDP_LR_INVERSE_SQRT, 8, 0.5, 1, 5, 0, 0, NDP_LR_OWN},
          {8, 8, 4 * M_SQRT2, 8 / 1.7320508075688772, 4, 8 / 2.23606797749979}},
-        {{NDP_LR_COSINE_RESTARTS, 8, 0.5, 1, 6, 0, 2, false}, {8, 8, 6, 8, 6, 4, 4}},
-        {{NDP_LR_COSINE_RESTARTS, 8, 0.5, 2, 5, 0, 1, false}, {4, 8, 8, 6, 4, 4}},
+        {{NDP_LR_COSINE_RESTARTS, 8, 0.5, 1, 6, 0, 2, NDP_LR_OWN}, {8, 8, 6, 8, 6, 4, 4}},
+        {{NDP_LR_COSINE_RESTARTS, 8, 0.5, 2, 5, 0, 1, NDP_LR_OWN}, {4, 8, 8, 6, 4, 4}},
         /* as transformers counts */
-        {{NDP_LR_CONSTANT, 8, 0.5, 4, 6, 0, 0, true}, {0, 2, 4, 6, 8, 8, 8}},
-        {{NDP_LR_LINEAR, 8, 0, 2, 6, 0, 0, true}, {0, 4, 8, 6, 4, 2, 0}},
-        {{NDP_LR_WSD, 8, 0.5, 2, 6, 1.0 / 3, 0, true}, {4, 6, 8, 8, 8, 6, 4}},
-        {{NDP_LR_INVERSE_SQRT, 8, 0.5, 1, 3, 0, 0, true}, {0, 8, 4 * M_SQRT2, 8 / 1.7320508075688772}},
+        {{NDP_LR_CONSTANT, 8, 0.5, 4, 6, 0, 0, NDP_LR_LIKE_TRANSFORMERS}, {0, 2, 4, 6, 8, 8, 8}},
+        {{NDP_LR_LINEAR, 8, 0, 2, 6, 0, 0, NDP_LR_LIKE_TRANSFORMERS}, {0, 4, 8, 6, 4, 2, 0}},
+        {{NDP_LR_WSD, 8, 0.5, 2, 6, 1.0 / 3, 0, NDP_LR_LIKE_TRANSFORMERS}, {4, 6, 8, 8, 8, 6, 4}},
+        {{NDP_LR_INVERSE_SQRT, 8, 0.5, 1, 3, 0, 0, NDP_LR_LIKE_TRANSFORMERS},
+         {0, 8, 4 * M_SQRT2, 8 / 1.7320508075688772}},
+        /* as DeepSpeed does: WarmupLR, WarmupDecayLR, WarmupCosineLR */
+        {{NDP_LR_CONSTANT, 8, 0.5, 4, 6, 0, 0, NDP_LR_LIKE_DEEPSPEED}, {0, 0, 2, 4, 6, 8, 8}},
+        {{NDP_LR_LINEAR, 8, 0, 2, 6, 0, 0, NDP_LR_LIKE_DEEPSPEED}, {0, 0, 4, 8, 6, 4, 2}},
+        {{NDP_LR_COSINE, 8, 0, 2, 6, 0, 0, NDP_LR_LIKE_DEEPSPEED}, {0, 0, 4, 4 + 2 * M_SQRT2, 4, 4 - 2 * M_SQRT2, 0}},
     };
     for (int k = 0; k < NDP_COUNT(cases); k++)
         for (int64_t u = 0; u <= cases[k].s.steps; u++) {
@@ -87,8 +92,14 @@ static void schedules_are_those_of_transformers(void **state) {
             int r = i / 2;
             int64_t warmup = runs[r].warmup, steps = runs[r].steps;
             bool own = i % 2 == 0;
-            ndp_lr_schedule s = {(ndp_lr_kind)kind, 3e-4,           runs[r].least, warmup, steps,
-                                 runs[r].decay,     runs[r].cycles, !own};
+            ndp_lr_schedule s = {(ndp_lr_kind)kind,
+                                 3e-4,
+                                 runs[r].least,
+                                 warmup,
+                                 steps,
+                                 runs[r].decay,
+                                 runs[r].cycles,
+                                 own ? NDP_LR_OWN : NDP_LR_LIKE_TRANSFORMERS};
             int64_t end = steps - own;
             double decay = fmin(round(runs[r].decay * (double)steps), (double)(end - warmup));
             for (int64_t u = own ? warmup : 0; u < steps + 20; u++, compared++) {
@@ -111,7 +122,7 @@ static void schedules_are_those_of_transformers(void **state) {
 static void rate_never_rises_after_warmup(void **state) {
     (void)state;
     for (int kind = 0; kind < NDP_LR_KINDS; kind++) {
-        ndp_lr_schedule s = {(ndp_lr_kind)kind, 3e-4, 0.1, 100, 1000, 0.25, 1, false};
+        ndp_lr_schedule s = {(ndp_lr_kind)kind, 3e-4, 0.1, 100, 1000, 0.25, 1, NDP_LR_OWN};
         double last = 0;
         for (int64_t u = 0; u < 1200; u++) {
             double lr = ndp_lr_of(&s, u);
