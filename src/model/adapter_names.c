@@ -212,7 +212,8 @@ static ndp_status refuse_fixed(const ndp_facts *f, const char *key, const char *
 static ndp_status check_regex(const ndp_model *m, const char *key, const char *regex) {
     for (ndp_segment_walk w = {.model = m}; ndp_segment_next(&w);) {
         char module[NDP_MODULE_NAME];
-        bool is, own = w.segment->projection || ndp_segment_is_stack(w.segment) || ndp_adapter_inner(w.segment->name);
+        bool is, own = w.segment->projection || ndp_segment_is_stack(w.segment) || ndp_adapter_inner(w.segment->name) ||
+                       ndp_ends_with(w.segment->name, ".bias"); /* that of a module whose weight is here, too */
         ndp_module_of(w.segment->name, module);
         ndp_status st = ndp_full_match(regex, module, &is);
         if (st != NDP_OK)

@@ -322,6 +322,17 @@ static void data_sets_of_several_types(void **state) {
     release(&i);
 }
 
+static void comments_of_json_are_named(void **state) {
+    (void)state;
+    static const char *const texts[] = {"{\"zero_optimization\": {\"stage\": 2}, // ranks\n \"train_batch_size\": 8}",
+                                        "{/* both */ \"zero_optimization\": {\"stage\": 2}, \"train_batch_size\": 8}"};
+    imported i;
+    for (int k = 0; k < NDP_COUNT(texts); k++) {
+        CHECK_FAILS(import(&i, texts[k], NULL), NDP_EINVAL, "a comment, which JSON does not have: remove it");
+        release(&i);
+    }
+}
+
 /* Ten megabytes are read no further than their size. */
 static void large_files_are_refused(void **state) {
     (void)state;
@@ -339,7 +350,9 @@ static void large_files_are_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(large_files_are_refused),cmocka_unit_test(warmup_may_be_a_share),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(large_files_are_refused),
+                                       cmocka_unit_test(comments_of_json_are_named),
+                                       cmocka_unit_test(warmup_may_be_a_share),
                                        cmocka_unit_test(keys_that_axolotl_no_longer_reads),
                                        cmocka_unit_test(numbers_are_those_of_pyyaml),
                                        cmocka_unit_test(empty_lists_ask_for_nothing),

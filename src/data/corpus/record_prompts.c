@@ -35,7 +35,7 @@ static ndp_status learn_from(ndp_rendering *out, size_t begin) {
 /* ---- alpaca ---- */
 
 /* What Axolotl's prompters write around the parts (prompters.py), by style: the task, the instruction, with and without
- * an input behind it. */
+ * an input after it. */
 static const struct {
     const char *system, *end, *user, *input, *with, *without;
 } styles[] = {[NDP_RECORD_ALPACA] = {"", "\n\n", "### Instruction:\n", "\n\n### Input:\n", "\n\n### Response:\n",
