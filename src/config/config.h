@@ -23,7 +23,7 @@ typedef enum ndp_collectives { NDP_COLLECTIVES_AUTO, NDP_COLLECTIVES_DEVICE, NDP
 typedef enum ndp_check_links { NDP_CHECK_LINKS_WARN, NDP_CHECK_LINKS_FAIL, NDP_CHECK_LINKS_OFF } ndp_check_links;
 typedef enum ndp_async { NDP_ASYNC_AUTO, NDP_ASYNC_TRUE, NDP_ASYNC_FALSE } ndp_async;
 typedef enum ndp_matmul { NDP_MATMUL_FP32, NDP_MATMUL_TF32 } ndp_matmul;
-typedef enum ndp_train_on { NDP_TRAIN_ON_ASSISTANT, NDP_TRAIN_ON_ALL } ndp_train_on;
+typedef enum ndp_train_on { NDP_TRAIN_ON_ASSISTANT, NDP_TRAIN_ON_ALL, NDP_TRAIN_ON_TURN } ndp_train_on;
 typedef enum ndp_bad_records { NDP_BAD_RECORDS_ERROR, NDP_BAD_RECORDS_SKIP } ndp_bad_records;
 /* When gradients are reduced to their owners; the default depends on pp_size. */
 typedef enum ndp_reduce_every { NDP_REDUCE_EVERY_MICRO_BATCH, NDP_REDUCE_EVERY_UPDATE } ndp_reduce_every;
@@ -68,8 +68,9 @@ struct ndp_config {
         ndp_record_kind format;
         char *text_field, *messages_field, *prompt_field, *input_field; /* of JSON records */
         char *response_field;                                           /* NULL: response or output */
-        char *role_field, *content_field;                               /* NULL: role or from, content or value */
-        char *train_field;                                              /* NULL: train and weight */
+        char *input_separator;               /* between the first two of these; NULL: an empty line */
+        char *role_field, *content_field;    /* NULL: role or from, content or value */
+        char *train_field;                   /* NULL: train and weight */
         char *chosen_field, *rejected_field; /* NULL: chosen or chosen_response, rejected or rejected_response */
         ndp_strings roles;                   /* "name in the records: role" */
         char *chat_template;                 /* NULL: the tokenizer's own */
@@ -134,6 +135,7 @@ struct ndp_config {
         double min_lr_ratio;
         double decay_ratio; /* of wsd */
         int cycles;         /* of cosine_restarts */
+        ndp_lr_like like;   /* how steps are counted */
     } schedule;
     struct {
         int steps;

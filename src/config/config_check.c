@@ -1,6 +1,7 @@
 /* Rules that several keys of a configuration keep together, or that a type cannot say. */
 #include "config/config.h"
 
+#include "base/full_match.h"
 #include "base/hub.h"
 #include "config/table.h"
 #include <stdio.h>
@@ -113,13 +114,17 @@ static ndp_status check_adapter(const ndp_config *c) {
                           none ? "lora or qlora, or remove the section" : "qlora");
     }
     ndp_config_release(&defaults);
-    for (int i = 0; i < c->adapter.targets.n && st == NDP_OK; i++)
-        if (ndp_pattern_repeats(c->adapter.targets.items[i]))
+    for (int i = 0; i < c->adapter.targets.n && st == NDP_OK; i++) {
+        const char *target = c->adapter.targets.items[i], *regex = ndp_regex_of(target);
+        if (regex && (st = ndp_full_match_check(regex)) != NDP_OK)
+            st = NDP_FAIL(st, "adapter.targets: %s", ndp_error_message());
+        else if (!regex && ndp_pattern_repeats(target))
             st = NDP_FAIL(
                 NDP_EINVAL,
                 "adapter.targets: '%.100s' has a * or + inside of a group that repeats, which may take forever "
                 "to compare; name the projections, or patterns such as *.@(q|v)_proj",
-                c->adapter.targets.items[i]);
+                target);
+    }
     return st;
 }
 
@@ -211,7 +216,7 @@ static ndp_status check_preference(const ndp_config *c) {
     NDP_TRY(check_loss_options(c, loss ? &ndp_preference_table[kind] : NULL));
     if (!pairs)
         return NDP_OK;
-    NDP_CHECK(c->data.train_on == NDP_TRAIN_ON_ASSISTANT,
+    NDP_CHECK(c->data.train_on != NDP_TRAIN_ON_ALL,
               "data.train_on is all, but of preference data the answers are compared; remove it");
     NDP_CHECK(!c->data.packing, "data.packing is true, but a document of preference data has a row for itself; set "
                                 "data.packing: false");

@@ -25,6 +25,7 @@ static const char *const loss_words[] = {NDP_LOSSES(LOSS_WORD) NULL};
 static const char *const variant_words[] = {NDP_LOSS_VARIANTS(LOSS_WORD) NULL};
 #define SCHEDULE_WORD(NAME, name) #name,
 static const char *const schedule_words[] = {NDP_LR_SCHEDULES(SCHEDULE_WORD) NULL};
+static const char *const like_words[] = {"own", "transformers", "axolotl", "deepspeed", NULL};
 static const char *const cp_words[] = {[NDP_CP_RING] = "ring", [NDP_CP_ALL_GATHER] = "all_gather", NULL};
 static const char *const reduce_every_words[] = {"micro_batch", "update", NULL};
 #define PIPELINE_WORD(NAME, name, ...) #name,
@@ -38,7 +39,7 @@ static const char *const async_words[] = {
 static const char *const collectives_words[] = {"auto", "device", "staged", NULL};
 #define FORMAT_WORD(NAME, word, ...) #word,
 static const char *const format_words[] = {NDP_RECORDS(FORMAT_WORD) NULL};
-static const char *const train_on_words[] = {"assistant", "all", NULL};
+static const char *const train_on_words[] = {"assistant", "all", "turn", NULL};
 static const char *const bad_words[] = {[NDP_BAD_RECORDS_ERROR] = "error", [NDP_BAD_RECORDS_SKIP] = "skip", NULL};
 static const char *const bin_words[] = {"uint16", "uint32", NULL};
 static const int bin_bytes[] = {2, 4};
@@ -125,7 +126,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(adapter, rslora, RUN), BOOL(false), WHEN "adapter.type is lora or qlora", HELP "scale by alpha / sqrt(r)"},
     {IDENTITY(adapter, dropout, LEARN), NUMBER(0, "[0, 1)"), WHEN "adapter.type is lora or qlora", HELP "share of the elements of a factor's input that are 0 in training"},
     {IDENTITY(adapter, lr_ratio_b, STEP), NUMBER(1, "(0, inf)"), WHEN "adapter.type is lora or qlora", HELP "LoRA+: the learning rate of the second factor, and of vectors that are trained, is optimizer.lr times this"},
-    {IDENTITY(adapter, targets, RUN), NDP_OPTION_LIST, "[linear]", WHEN "adapter.type is lora or qlora", HELP "projections with factors: their names (q_proj), patterns of tensor names, or linear: all but experts, which experts.gate_up_proj and experts.down_proj name"},
+    {IDENTITY(adapter, targets, RUN), NDP_OPTION_LIST, "[linear]", WHEN "adapter.type is lora or qlora", HELP "projections with factors: their names (q_proj), patterns of tensor names, regex: and a regular expression of them, as PEFT reads one, or linear: all but experts, which experts.gate_up_proj and experts.down_proj name"},
     {IDENTITY(adapter, dora, RUN), BOOL(false), WHEN "adapter.type is lora or qlora", HELP "also train the length of each row of the sum (DoRA)"},
     {IDENTITY(adapter, modules_to_save, RUN), NDP_OPTION_LIST, "[]", WHEN "adapter.type is lora or qlora", HELP "modules that are trained whole beside the factors: embed_tokens, lm_head, norms"},
     {IDENTITY(adapter, base, RUN), WORD(nf4, base_words), .meanings = base_forms, WHEN "adapter.type is qlora", HELP "how the frozen projections are stored: nf4 (4 bits, blocks of 64), int8 (rows)"},
@@ -145,12 +146,13 @@ const ndp_option ndp_options[] = {
     {IDENTITY(data, roles, ROWS), NDP_OPTION_LIST, "[]", .open = true, .entry = true, WHEN "records have messages", HELP "names of roles in the records: {bot: assistant} for system, user, assistant or tool"},
     {IDENTITY(data, prompt_field, ROWS), TEXT("instruction"), .entry = true, WHEN "records have a question and an answer", HELP "field that holds the question"},
     {IDENTITY(data, input_field, ROWS), TEXT("input"), .entry = true, WHEN "records have a question and an answer", HELP "field that continues the question, if present; without input, that is context"},
+    {IDENTITY(data, input_separator, ROWS), TEXT(NULL), .entry = true, WHEN "records have a question and an answer", HELP "what divides the question from the field that continues it, where a chat template renders both; null: an empty line"},
     {IDENTITY(data, response_field, ROWS), TEXT(NULL), .entry = true, WHEN "records have a question and an answer", HELP "field that holds the answer; null: response or output"},
     {IDENTITY(data, chosen_field, ROWS), TEXT(NULL), .entry = true, WHEN "data.format is preference", HELP "field that holds the preferred answer; null: chosen or chosen_response"},
     {IDENTITY(data, rejected_field, ROWS), TEXT(NULL), .entry = true, WHEN "data.format is preference", HELP "field that holds the other answer; null: rejected or rejected_response"},
     {CONTENTS(data, chat_template, ROWS), TEXT(NULL), WHEN "records are conversations", HELP "a built-in one, such as chatml or llama3.1, or a file.jinja, which the result then has; null: the tokenizer's own"},
     {IDENTITY(data, template_date, ROWS), TEXT(NULL), WHEN "the chat template writes a date", HELP "the date that chat templates write as today, such as 2025-01-31; null: 2024-07-26"},
-    {IDENTITY(data, train_on, ROWS), WORD(assistant, train_on_words), .entry = true, WHEN "records are conversations, or have a question and an answer", HELP "which part of a conversation is trained on"},
+    {IDENTITY(data, train_on, ROWS), WORD(assistant, train_on_words), .entry = true, WHEN "records are conversations, or have a question and an answer", HELP "which part of a conversation is trained on: what the assistant wrote with the token that ends it, all, or the assistant's turn with the line breaks behind that token, too"},
     {FREE(data, bad_records, ROWS), WORD(error, bad_words), WHEN "data.files has JSON records or tables", HELP "records that cannot be read or rendered: an error, or left out and counted"},
     {CONTENTS(data, end_token, ROWS), TEXT("auto"), HELP "ends every text: auto (the tokenizer's), none, or one of its tokens; an id for .bin files without a tokenizer"},
     {IDENTITY(data, bin_type, ROWS), WORD(uint16, bin_words), .meanings = bin_bytes, WHEN "data.files has .bin files without a header", HELP "type of the ids in .bin files without a header"},
@@ -213,6 +215,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(schedule, min_lr_ratio, LEARN), NUMBER(0.1, "[0, 1]"), WHEN "schedule.name is linear, cosine, wsd or cosine_restarts", HELP "final learning rate / lr"},
     {IDENTITY(schedule, decay_ratio, LEARN), NUMBER(0.1, "(0, 1]"), WHEN "schedule.name is wsd", HELP "share of the steps, the last ones, in which the learning rate falls"},
     {IDENTITY(schedule, cycles, LEARN), INT(1, 1, 1 << 20), WHEN "schedule.name is cosine_restarts", HELP "how often the learning rate falls, each time from lr"},
+    {IDENTITY(schedule, like, LEARN), WORD(own, like_words), HELP "transformers: warm-up begins at 0 and its ratio is rounded up, a decay ends one update after the last; axolotl: the same, but the ratio is rounded down, and 1 step is 2; deepspeed: warm-up and lines are one update later still"},
 
     {IDENTITY(train, steps, LEARN), INT(100, 1, 1 << 30), WHEN "train.epochs is 0", HELP "number of updates"},
     {CONTENTS(train, epochs, LEARN), NUMBER(0, "[0, 1e9]"), WHEN "it is above 0", HELP "instead of train.steps: passes over the rows, such as 3 or 0.5; 0: unset"},

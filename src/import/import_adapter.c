@@ -1,89 +1,20 @@
 /* Adapters of Axolotl and LLaMA-Factory: LoRA and QLoRA by PEFT and bitsandbytes. */
 #include "import/import_parts.h"
 
+#include "base/full_match.h"
 #include "base/text.h"
-#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- a regular expression as a pattern of fnmatch(3), for what both can say ---- */
-
-static bool add_alternatives(const char **at, ndp_str *out);
-
-/* A group, or digits, with what says how often: "@(a|b)", "+([0-9])". */
-static bool add_group(const char **at, const char *digits, ndp_str *out) {
-    ndp_str inner = {0};
-    bool said = true;
-    if (digits) {
-        ndp_str_add(&inner, "[0-9]");
-    } else {
-        *at += strncmp(*at, "(?:", 3) == 0 ? 3 : 1;
-        said = add_alternatives(at, &inner) && **at == ')';
-        *at += said;
-    }
-    bool often = **at && strchr("?*+", **at);
-    if (said && inner.length)
-        ndp_str_addf(out, "%c(%s)", often ? **at : '@', inner.data);
-    *at += often;
-    out->failed |= inner.failed;
-    ndp_str_release(&inner);
-    return said;
-}
-
-static bool add_piece(const char **at, ndp_str *out) {
-    static const char *const digits[] = {"[\\d]", "[0-9]", "\\d"};
-    for (int i = 0; i < NDP_COUNT(digits); i++)
-        if (strncmp(*at, digits[i], strlen(digits[i])) == 0) {
-            *at += strlen(digits[i]);
-            return add_group(at, digits[i], out);
-        }
-    if (**at == '(')
-        return add_group(at, NULL, out);
-    bool any = **at == '.', escaped = **at == '\\' && ispunct((unsigned char)(*at)[1]);
-    char c = (*at)[escaped], next = (*at)[escaped + 1];
-    if (!any && !(isalnum((unsigned char)c) || c == '_' || c == '-' || (escaped && c == '.')))
-        return false;
-    *at += 1 + escaped;
-    if (any && (next == '*' || next == '+'))
-        ndp_str_add(out, next == '*' ? "*" : "?*"), ++*at;
-    else
-        ndp_str_addf(out, "%c", any ? '?' : c);
-    return any || !next || !strchr("*+?{", next);
-}
-
-/* Up to the end, or a bracket. */
-static bool add_alternatives(const char **at, ndp_str *out) {
-    bool said = true;
-    for (; said && **at && **at != ')';)
-        if (**at == '|')
-            ndp_str_addf(out, "%c", *(*at)++);
-        else
-            said = add_piece(at, out);
-    return said;
-}
-
-/* PEFT compares with whole names, as patterns are. */
-static bool add_pattern(const char *regex, ndp_str *out) {
-    size_t before = out->length;
-    ndp_str_add(out, "@(");
-    bool said = add_alternatives(&regex, out) && !*regex && !out->failed;
-    ndp_str_add(out, ")");
-    said = said && out->data && !ndp_pattern_repeats(out->data + before);
-    if (!said)
-        out->length = before;
-    return said;
-}
 
 /* ---- targets ---- */
 
 static bool is_regex(const char *target) { return strpbrk(target, "\\()|+^$"); }
 
-/* A module that is no projection, or a regular expression that no pattern says. */
-static ndp_status check_target(ndp_import *m, const char *target) {
-    const char *key = ndp_import_is_axolotl(m) ? "lora_target_modules" : "lora_target";
+/* A module that is no projection, or a regular expression among names, which PEFT compares as a name. */
+static ndp_status check_target(ndp_import *m, const char *key, const char *target) {
     static const char *const others[] = {"embed_tokens", "lm_head", "wte", "wpe"};
-    const char *why =
-        is_regex(target) ? "a regular expression: name the projections, or patterns such as *.q_proj" : NULL;
+    const char *why = is_regex(target) ? "a regular expression among names is a name for PEFT; give it alone" : NULL;
     for (int i = 0; i < NDP_COUNT(others); i++)
         if (strcmp(target, others[i]) == 0)
             why = "embedding and head have no factors: name them in lora_modules_to_save, which trains them whole";
@@ -102,12 +33,27 @@ static ndp_status add_parameter(ndp_strings *targets, const char *parameter) {
     return st;
 }
 
+/* One text is a regular expression for PEFT, which compares it with whole names of modules. */
 static ndp_status add_target(ndp_import *m, ndp_strings *targets, const char *target) {
-    ndp_str pattern = {0};
-    bool said = is_regex(target) && ndp_import_is_axolotl(m) && m->read.targets.n == 1 && add_pattern(target, &pattern);
-    ndp_status st = said ? ndp_strings_add(targets, pattern.data) : check_target(m, target);
-    ndp_str_release(&pattern);
-    return st == NDP_OK && !said ? ndp_strings_add(targets, target) : st;
+    const char *key = ndp_import_find(&m->notes, "lora_target") ? "lora_target" : "lora_target_modules";
+    bool listed = ndp_import_is_axolotl(m) &&
+                  fy_node_is_sequence(fy_node_mapping_lookup_by_string(m->yaml.root, key, strlen(key))),
+         alone =
+             m->read.targets.n == 1 && !listed && strcmp(key, "lora_target") != 0; /* TRL makes a text of one item */
+    if (!alone || !is_regex(target)) {
+        NDP_TRY(check_target(m, key, target));
+        return ndp_strings_add(targets, target);
+    }
+    if (ndp_full_match_check(target) != NDP_OK) {
+        char why[400];
+        snprintf(why, sizeof why, "%s", ndp_error_message());
+        NDP_TRY(ndp_import_refuse(&m->notes, key, target, ndp_import_node(&m->notes, key), why, "adapter.targets"));
+        return ndp_strings_add(targets, target);
+    }
+    char *marked = ndp_format("%s%s", NDP_REGEX_PREFIX, target);
+    ndp_status st = marked ? ndp_strings_add(targets, marked) : NDP_MEMORY(false, "for a target");
+    free(marked);
+    return st;
 }
 
 static ndp_status finish_targets(ndp_import *m) {

@@ -46,8 +46,9 @@ static const char *either(const char *given, const char *otherwise) { return giv
 static const char own_words[] =
     "it adds its own text to prompts, such as 'Below is an instruction that describes a task'; here prompts are "
     "rendered by data.chat_template. Turn the records into messages, with type: chat_template";
-static const char own_style[] = "of alpaca only the style without a name is supported; write the records with their "
-                                "prompts as segments, with type: input_output";
+static const char own_style[] =
+    "styles of alpaca are instruct, chat, chatml and phi; write the records with their prompts "
+    "as segments, with type: input_output";
 static const char own_type[] = "supported types are alpaca, sharegpt, input_output, completion, chat_template, and the "
                                "prompt format that a template writes: format \"{instruction}\\n\\n{input}\\n\", "
                                "no_input_format \"{instruction}\\n\"";
@@ -66,6 +67,10 @@ static const set_type types[] = {
     {"chat_template", NDP_RECORD_MESSAGES, 0, 0, 0, NULL},
     {custom, NDP_RECORD_INSTRUCTION, 0, 0, 0, NULL},
     {"alpaca", NDP_RECORD_ALPACA, 0, 0, 0, NULL},
+    {"alpaca:instruct", NDP_RECORD_ALPACA, 0, 0, 0, NULL},
+    {"alpaca:chat", NDP_RECORD_ALPACA_CHAT, 0, 0, 0, NULL},
+    {"alpaca:chatml", NDP_RECORD_ALPACA_CHATML, 0, 0, 0, NULL},
+    {"alpaca:phi", NDP_RECORD_ALPACA_PHI, 0, 0, 0, NULL},
     {"sharegpt", NDP_RECORD_SHAREGPT, 0, 0, 0, NULL},
     {"input_output", NDP_RECORD_INPUT_OUTPUT, 0, 0, 0, NULL},
     {"trl", NDP_RECORD_AUTO, 0, 0, 0, NULL},
@@ -108,14 +113,18 @@ static const set_type pair_types[] = {
     {"llama3.prompt_pairs", NDP_RECORD_PREFERENCE, "prompt", 0, "llama3", NULL},
     {"llama3.ultra", NDP_RECORD_PREFERENCE, "prompt", 0, "llama3", NULL},
     {"passthrough", NDP_RECORD_PREFERENCE, NULL, 0, "", NULL},
+    {"trl", NDP_RECORD_PREFERENCE, NULL, 0, "", NULL},
     {"llamafactory", NDP_RECORD_PREFERENCE, 0, 0, 0,
      "LLaMA-Factory joins a record's input to its instruction; pairs are read with formatting: sharegpt"},
     {"", NDP_RECORD_PREFERENCE, 0, 0, 0, pair_type},
 };
 
-/* The type that a word names; the last one if it is unknown. */
+/* The type that a word names, up to its style if that has no row; the last one if it is unknown. */
 static const set_type *type_of(const set_type *t, const char *word) {
     size_t n = strcspn(word, ":");
+    for (const set_type *styled = t; word[n] && *styled->name; styled++)
+        if (strcmp(styled->name, word) == 0)
+            return styled;
     while (*t->name && !(strlen(t->name) == n && strncmp(t->name, word, n) == 0))
         t++;
     return t;
@@ -281,7 +290,7 @@ ndp_status ndp_import_add_set(ndp_import *m, const char *name, struct fy_node *n
         char typed[120];
         snprintf(typed, sizeof typed, "%.100s.type", name);
         NDP_TRY(ndp_import_refuse(&m->notes, typed, type, node, t->why, "data.format"));
-    } else if (t->format == NDP_RECORD_ALPACA && strchr(type, ':'))
+    } else if (t->format == NDP_RECORD_ALPACA && strchr(type, ':') && !strchr(t->name, ':'))
         NDP_TRY(ndp_import_refuse(&m->notes, name, type, node, own_style, "data.format"));
     NDP_TRY(ndp_import_share_format(m, t->format));
     m->sets.formats |= 1 << t->format;

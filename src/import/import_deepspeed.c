@@ -144,6 +144,9 @@ static ndp_status finish_scheduler(ndp_import *m) {
         return NDP_OK;
     m->job.schedule.name = names[m->read.scheduler];
     ndp_import_mark(m, offsetof(ndp_config, schedule.name));
+    ndp_import_mark(m, offsetof(ndp_config, schedule.like));
+    if (!ndp_import_is_set(&m->notes, "schedule.like"))
+        m->job.schedule.like = NDP_LR_LIKE_DEEPSPEED;
     m->job.schedule.min_lr_ratio = 0;
     if (m->read.scheduler == SCHEDULE_COSINE)
         m->job.schedule.min_lr_ratio = m->read.min_lr_ratio >= 0 ? m->read.min_lr_ratio : 1e-4; /* DeepSpeed's own */
@@ -170,7 +173,7 @@ ndp_status ndp_import_deepspeed_training(ndp_import *m) {
     if (ndp_import_find(&m->notes, "activation_checkpointing"))
         SAY(m, "activation_checkpointing: train.recompute: block\n");
     if (!has(m, "gradient_clipping", NULL, NULL))
-        NDP_TRY(ndp_config_set(&m->job, "optimizer.max_grad_norm=0"));
+        NDP_TRY(ndp_config_set(&m->job, "optimizer.max_grad_norm=1")); /* DeepSpeed's own, since 0.19 */
     if (has(m, "optimizer", NULL, NULL)) {
         NDP_TRY(ndp_import_finish_optimizer(m));
         NDP_TRY(set_absent(m, "optimizer", optimizer));

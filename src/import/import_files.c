@@ -75,6 +75,26 @@ static ndp_status add_entry(ndp_import *m, const char *name, const char *split) 
     return st;
 }
 
+/* Of a folder, the one file of training that `datasets` finds there: train.jsonl, and so on; else the path itself. */
+static char *training_file(const char *path) {
+    static const char *const endings[] = {"jsonl", "json", "csv", "parquet", "arrow"};
+    char *only = NULL;
+    int found = 0;
+    for (int i = 0; i < NDP_COUNT(endings) && ndp_path_is_folder(path); i++) {
+        char *file = ndp_format("%s/train.%s", path, endings[i]);
+        bool there = file && ndp_path_exists(file);
+        found += there;
+        if (there && !only)
+            only = file;
+        else
+            free(file);
+    }
+    if (found == 1)
+        return only;
+    free(only);
+    return strdup(path);
+}
+
 static ndp_status add_file(ndp_import *m, const char *path, const char *name, struct fy_node *node) {
     enum { MOST = 1 << 16 };
     const ndp_strings *files = m->sets.held_out ? &m->job.data.validation_files : &m->job.data.files;
@@ -142,8 +162,12 @@ ndp_status ndp_import_add_files(ndp_import *m, const char *name, struct fy_node 
     if (m->set.split && strcmp(m->set.split, "train") != 0 && strncmp(m->set.split, "train[", 6) != 0)
         return ndp_import_refuse(&m->notes, name, m->set.split, node,
                                  "files are the split train; name the files of this one", ndp_import_files_key(m));
-    if (!m->set.files.n)
-        return add_file(m, path, name, node);
+    if (!m->set.files.n) {
+        char *file = training_file(path);
+        ndp_status st = file ? add_file(m, file, name, node) : NDP_MEMORY(false, "for a path");
+        free(file);
+        return st;
+    }
     const char *const *kind = kinds;
     while (path && *kind && strcmp(*kind, path) != 0)
         kind++;

@@ -242,6 +242,7 @@ void ndp_import_begin_llamafactory(import_values *read) {
     read->save = EVERY_STEPS;
     read->excess = EXCESS_TRUNCATE;
     read->margin = 0.5;
+    read->whole_turns = true;
 }
 
 ndp_status ndp_import_prepare_llamafactory(ndp_import *m) {
@@ -375,7 +376,7 @@ static ndp_status open_info(ndp_import *m, const char *folder) {
 }
 
 /* What m->set, which has an entry's keys, is here. */
-static ndp_status settle_set(ndp_import *m, const char *folder) {
+static ndp_status settle_set(ndp_import *m, const char *folder, const char *name, struct fy_node *node) {
     bool texts = m->read.stage == STAGE_PT, chats = m->set.sharegpt == WORD_YES, pairs = ndp_import_has_pairs(m);
     const char *stage = text_at_top(m, "stage"), *template = known_template(text_at_top(m, "template"));
     texts |= stage && strcmp(stage, "pt") == 0; /* the key may come later */
@@ -395,10 +396,8 @@ static ndp_status settle_set(ndp_import *m, const char *folder) {
     if (chats && !m->set.messages)
         NDP_TRY(ndp_option_copy_text("conversations", &m->set.messages));
     NDP_TRY(ndp_option_copy_text(template ? template : "tokenizer_default", &m->set.template));
-    if (!texts && !chats && !(m->sets.formats & 1 << NDP_RECORD_INSTRUCTION))
-        SAY(m,
-            "where a record has an input, an empty line divides it from the instruction; LLaMA-Factory writes a line "
-            "break\n");
+    if (!texts && !chats)
+        NDP_TRY(ndp_import_share(m, offsetof(ndp_config, data.input_separator), "\n", name, node));
     char *path = m->set.hub ? strdup(m->set.hub) : m->set.path ? ndp_format("%s/%s", folder, m->set.path) : NULL;
     free(m->set.path);
     m->set.path = path;
@@ -416,7 +415,7 @@ static ndp_status add_entry(ndp_import *m, const char *folder, const char *entry
     ndp_status st = ndp_import_walk(m, node, entry, NULL, entry_name);
     m->notes.y = &m->yaml;
     NDP_TRY(st);
-    NDP_TRY(settle_set(m, folder));
+    NDP_TRY(settle_set(m, folder, name, value));
     return ndp_import_add_set(m, name, value, NULL);
 }
 

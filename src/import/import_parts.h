@@ -74,6 +74,7 @@ enum {
     SCHEDULE_CONSTANT_WARMUP,
     SCHEDULE_LINEAR,
     SCHEDULE_COSINE,
+    SCHEDULE_COSINE_AHEAD, /* with a warm-up that does not begin at 0 */
     SCHEDULE_RESTARTS,
     SCHEDULE_INVERSE_SQRT,
     SCHEDULE_WSD
@@ -89,7 +90,7 @@ enum {
     OPTIMIZER_NAME = OPTIMIZER_PAGED - 1
 };
 enum { EXCESS_DROP = 1, EXCESS_TRUNCATE, EXCESS_RAISE };
-enum { PAIRS_DPO = 1, PAIRS_IPO, PAIRS_ORPO, PAIRS_SIMPO, PAIRS_KTO };
+enum { PAIRS_DPO = 1, PAIRS_IPO, PAIRS_HINGE, PAIRS_ROBUST, PAIRS_APO_ZERO, PAIRS_ORPO, PAIRS_SIMPO, PAIRS_KTO };
 
 /* What was read, where it does not go straight into the job. What the file lacks is 0, unless noted. */
 struct import_values {
@@ -127,8 +128,10 @@ struct import_values {
     ndp_strings added_tokens, unfrozen; /* tokens that the vocabulary has to have; patterns of parameters */
     int router_logits, reinit, quadratic;
     int peft, answers_only;                   /* TRL's */
+    double smoothing;                         /* of its pairs */
     int ignored;                              /* a word that changes nothing */
     int stage, bits, neat_packing, pref_loss; /* LLaMA-Factory's; stage: STAGE_..., pref_loss: PAIRS_... */
+    bool whole_turns;                         /* its templates: line breaks behind an answer are trained on */
 };
 
 /* The data set that is being read. */
@@ -199,6 +202,7 @@ NDP_API ndp_status ndp_import_llamafactory_template(ndp_import *m, struct fy_nod
 NDP_API ndp_status ndp_import_llamafactory_targets(ndp_import *m, struct fy_node *value, const char *name);
 void ndp_import_begin_trl(import_values *read);
 ndp_status ndp_import_prepare_trl(ndp_import *m);
+bool ndp_import_is_trl_dpo(const ndp_import *m);
 void ndp_import_begin_llamafactory(import_values *read);
 ndp_status ndp_import_prepare_llamafactory(ndp_import *m);
 

@@ -10,6 +10,8 @@ bool ndp_import_has_pairs(const ndp_import *m) {
                                 ? fy_node_mapping_lookup_by_string(m->yaml.root, "stage", 5)
                                 : NULL;
     const char *of = ndp_import_is_axolotl(m) ? NULL : ndp_yaml_text(stage);
+    if (ndp_import_is_trl_dpo(m))
+        return true;
     return of ? strcmp(of, "dpo") == 0 || strcmp(of, "kto") == 0 : value && !ndp_yaml_is_null(value);
 }
 
@@ -30,16 +32,19 @@ static ndp_status refuse_packing(ndp_import *m) {
 }
 
 ndp_status ndp_import_finish_preference(ndp_import *m) {
-    static const ndp_loss losses[] = {[PAIRS_DPO] = NDP_LOSS_DPO,
-                                      [PAIRS_IPO] = NDP_LOSS_DPO,
-                                      [PAIRS_ORPO] = NDP_LOSS_ORPO,
-                                      [PAIRS_SIMPO] = NDP_LOSS_SIMPO,
-                                      [PAIRS_KTO] = NDP_LOSS_KTO};
+    static const ndp_loss losses[] = {
+        [PAIRS_DPO] = NDP_LOSS_DPO,     [PAIRS_IPO] = NDP_LOSS_DPO,      [PAIRS_HINGE] = NDP_LOSS_DPO,
+        [PAIRS_ROBUST] = NDP_LOSS_DPO,  [PAIRS_APO_ZERO] = NDP_LOSS_DPO, [PAIRS_ORPO] = NDP_LOSS_ORPO,
+        [PAIRS_SIMPO] = NDP_LOSS_SIMPO, [PAIRS_KTO] = NDP_LOSS_KTO};
+    static const ndp_loss_variant variants[PAIRS_KTO + 1] = {[PAIRS_IPO] = NDP_LOSS_IPO,
+                                                             [PAIRS_HINGE] = NDP_LOSS_HINGE,
+                                                             [PAIRS_ROBUST] = NDP_LOSS_ROBUST,
+                                                             [PAIRS_APO_ZERO] = NDP_LOSS_APO_ZERO};
     const import_values *read = &m->read;
     if (!read->pairs)
         return NDP_OK;
     m->job.loss.name = losses[read->pairs];
-    m->job.loss.variant = read->pairs == PAIRS_IPO ? NDP_LOSS_IPO : NDP_LOSS_SIGMOID;
+    m->job.loss.variant = variants[read->pairs]; /* 0: sigmoid */
     ndp_import_mark(m, offsetof(ndp_config, loss.name));
     set_number(m,
                read->trl_beta >= 0 ? read->trl_beta

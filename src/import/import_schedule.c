@@ -128,16 +128,30 @@ static ndp_status finish_timescale(ndp_import *m) {
                          "the rate falls by the length of the warm-up", "schedule.warmup_steps");
 }
 
+/* Whose way of counting the schedule has. */
+static void finish_like(ndp_import *m) {
+    if (!m->dialect->whole || ndp_import_is_deepspeed(m) || ndp_import_is_set(&m->notes, "schedule.like"))
+        return;
+    ndp_import_mark(m, offsetof(ndp_config, schedule.like));
+    if (m->read.scheduler == SCHEDULE_COSINE_AHEAD)
+        SAY(m, "cosine_warmup_with_min_lr begins at lr / warmup_steps and ends at the last update, as ours; between "
+               "these it is behind by less than one update\n");
+    else
+        m->job.schedule.like = ndp_import_is_axolotl(m) ? NDP_LR_LIKE_AXOLOTL : NDP_LR_LIKE_TRANSFORMERS;
+}
+
 ndp_status ndp_import_finish_schedule(ndp_import *m) {
     static const ndp_lr_kind names[] = {[SCHEDULE_CONSTANT] = NDP_LR_CONSTANT,
                                         [SCHEDULE_CONSTANT_WARMUP] = NDP_LR_CONSTANT,
                                         [SCHEDULE_LINEAR] = NDP_LR_LINEAR,
                                         [SCHEDULE_COSINE] = NDP_LR_COSINE,
+                                        [SCHEDULE_COSINE_AHEAD] = NDP_LR_COSINE,
                                         [SCHEDULE_RESTARTS] = NDP_LR_COSINE_RESTARTS,
                                         [SCHEDULE_INVERSE_SQRT] = NDP_LR_INVERSE_SQRT,
                                         [SCHEDULE_WSD] = NDP_LR_WSD};
     m->job.schedule.name = m->read.scheduler ? names[m->read.scheduler] : NDP_LR_COSINE;
     ndp_import_mark(m, offsetof(ndp_config, schedule.name));
+    finish_like(m);
     NDP_TRY(finish_warmup(m));
     if (m->read.quadratic == WORD_YES && m->job.schedule.name == NDP_LR_COSINE)
         NDP_TRY(ndp_import_refuse(&m->notes, "lr_quadratic_warmup", "true",
@@ -166,13 +180,6 @@ static void say_warmup(ndp_import *m) {
 }
 
 void ndp_import_say_schedule(ndp_import *m) {
-    if (!m->dialect->whole)
-        return;
-    say_warmup(m);
-    bool rises = m->job.schedule.warmup_steps > 0 || m->job.schedule.warmup_ratio > 0,
-         falls = ndp_lr_has_end(m->job.schedule.name);
-    if (rises || falls)
-        SAY(m, "the learning rate %s%s%s, one update ahead of %s\n",
-            rises ? "starts at lr / warmup_steps, not at 0" : "", rises && falls ? ", and " : "",
-            falls ? "reaches lr x min_lr_ratio at the last update" : "", m->dialect->program);
+    if (m->dialect->whole)
+        say_warmup(m);
 }

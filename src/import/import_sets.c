@@ -106,7 +106,9 @@ static ndp_status finish_chats(ndp_import *m) {
                                       c->template || !whole ? c->node : whole->node, NDP_IMPORT_NO_TEMPLATE,
                                       "data.chat_template"));
     }
-    m->job.data.train_on = m->read.train_on_inputs == WORD_YES ? NDP_TRAIN_ON_ALL : NDP_TRAIN_ON_ASSISTANT;
+    m->job.data.train_on = m->read.train_on_inputs == WORD_YES ? NDP_TRAIN_ON_ALL
+                           : m->read.whole_turns               ? NDP_TRAIN_ON_TURN
+                                                               : NDP_TRAIN_ON_ASSISTANT;
     if (m->sets.chat_count || m->sets.formats >= 1 << NDP_RECORD_ALPACA)
         ndp_import_mark(m, offsetof(ndp_config, data.train_on));
     if (m->sets.chat_count && m->read.train_on_inputs != WORD_YES)

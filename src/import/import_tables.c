@@ -31,8 +31,9 @@ static const import_dialect dialects[] = {
     {"trainer:llamafactory", "a LLaMA-Factory configuration", "LLaMA-Factory",
      "finetuning_type cutoff_len template stage lora_target dataset", llamafactory_defaults,
      ndp_import_begin_llamafactory, ndp_import_prepare_llamafactory, true},
-    {"trainer:trl", "a configuration of TRL's script sft", "TRL",
-     "dataset_name use_peft max_length max_seq_length dataset_text_field completion_only_loss assistant_only_loss",
+    {"trainer:trl", "a configuration of TRL's script sft or dpo", "TRL",
+     "dataset_name use_peft max_length max_seq_length dataset_text_field completion_only_loss assistant_only_loss "
+     "precompute_ref_log_probs",
      trl_defaults, ndp_import_begin_trl, ndp_import_prepare_trl, true}};
 
 bool ndp_import_is_axolotl(const ndp_import *m) { return strcmp(m->dialect->section, "axolotl") == 0; }

@@ -1,15 +1,21 @@
-/* Keys of TRL's script for supervised fine-tuning, as a YAML file of `trl sft --config` has them: those of its
- * SFTConfig, ModelConfig and ScriptArguments (TRL 1.16), beside the Trainer's (import_llamafactory.c). */
+/* Keys of TRL's scripts sft and dpo, as a YAML file of `trl sft --config` has them: those of its SFTConfig or
+ * DPOConfig, ModelConfig and ScriptArguments (TRL 1.16), beside the Trainer's (import_llamafactory.c). */
 #include "import/import_table.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static const char own_pairs[] = "a job of pairs is written by hand: docs/guide/preferences.md";
+static const char own_reference[] = "log-probabilities of the reference are computed once, before the first step";
+static const char plain_pairs[] = "of a pair's loss, loss.variant, loss.beta and loss.label_smoothing are chosen";
 static const char own_folder[] = "read from the model folder";
 
 static const import_word nf4[] = {{"nf4", 0, 0}, {"*", 0, no_quantization}, {0}};
-static const import_word losses[] = {{"nll chunked_nll", 0, 0}, {"*", 0, one_loss}, {0}};
+static const char other_losses[] =
+    "the loss of tokens is the cross-entropy of the next one, that of pairs one of:" NDP_LOSS_VARIANTS(LISTED);
+static const import_word losses[] = {
+    {"nll chunked_nll", 0, 0},   {"sigmoid", PAIRS_DPO, 0},       {"hinge", PAIRS_HINGE, 0}, {"ipo", PAIRS_IPO, 0},
+    {"robust", PAIRS_ROBUST, 0}, {"apo_zero", PAIRS_APO_ZERO, 0}, {"*", 0, other_losses},    {0}};
+static const import_word divergences[] = {{"reverse_kl", 0, 0}, {"*", 0, plain_pairs}, {0}};
 static const import_word sides[] = {{"keep_start", 0, 0}, {"*", 0, "of a long document the beginning is kept"}, {0}};
 
 static const char trl[] = "trainer:trl";
@@ -58,10 +64,15 @@ static const import_key keys[] = {
     {trl, "gradient_checkpointing", WORD(read.checkpointing, checkpointing_words)},
     {trl, "gradient_checkpointing_kwargs", LEFT("recomputation is per decoder block")},
     {trl, "activation_offloading", LEFT(no_offload)},
-    {trl, "loss_type", WORD(read.ignored, losses), SETTLED_BY("loss.name"), .why = one_loss},
+    {trl, "loss_type", WORD(read.pref_loss, losses), SETTLED_BY("loss.name")},
     {trl, "router_aux_loss_coef", NUMBER(job.moe.balance_coef, "[0, inf)")},
-    {trl, "beta ref_model* precompute_ref_* max_prompt_length max_completion_length label_smoothing reference_free", REFUSED(own_pairs),
-     SETTLED_BY("loss.name")},
+    {trl, "beta", NUMBER(read.beta, "(0, inf)")},
+    {trl, "label_smoothing", NUMBER(read.smoothing, "[0, 0.5)")},
+    {trl, "f_divergence_type", WORD(read.ignored, divergences), SETTLED_BY("loss.variant"), .why = plain_pairs},
+    {trl, "loss_weights ld_alpha use_weighting sync_ref_model reference_free rpo_alpha", REFUSED(plain_pairs), SETTLED_BY("loss.variant")},
+    {trl, "precompute_ref_* disable_dropout", LEFT(own_reference)},
+    {trl, "f_alpha_divergence_coef discopop_tau ref_model_*", LEFT("used only by other losses")},
+    {trl, "max_prompt_length max_completion_length", LEFT("data.overlong says what becomes of a document longer than a row; prompts have no length of their own")},
     {trl, "num_generations reward_* use_vllm vllm_* scale_rewards epsilon* num_iterations", REFUSED(no_rewards), SETTLED_BY("loss.name")},
     {trl, "ignore_bias_buffers", LEFT(no_tracker)},
     /* clang-format on */
@@ -81,8 +92,35 @@ void ndp_import_begin_trl(import_values *read) {
     read->excess = EXCESS_TRUNCATE;
 }
 
+/* The script dpo, by its keys, or by what the user sets. */
+bool ndp_import_is_trl_dpo(const ndp_import *m) {
+    static const char *const marks[] = {"beta",           "label_smoothing",   "precompute_ref_log_probs",
+                                        "sync_ref_model", "max_prompt_length", "f_divergence_type"};
+    static const char *const set[] = {"data.format=preference", "loss.name=dpo"};
+    bool is = m->read.pref_loss != 0;
+    if (strcmp(m->dialect->section, trl) != 0)
+        return false;
+    for (int i = 0; i < NDP_COUNT(marks); i++)
+        is |= ndp_import_find(&m->notes, marks[i]) != NULL;
+    for (int i = 0; i < m->notes.o->assignment_count; i++)
+        for (int k = 0; k < NDP_COUNT(set); k++)
+            is |= strcmp(m->notes.o->assignments[i], set[k]) == 0;
+    return is;
+}
+
+static void prepare_pairs(ndp_import *m) {
+    m->read.pairs = m->read.pref_loss ? m->read.pref_loss : PAIRS_DPO;
+    if (!ndp_import_find(&m->notes, "learning_rate"))
+        m->job.optimizer.lr = 1e-6; /* DPOConfig's */
+    if (m->read.pairs != PAIRS_ROBUST || m->read.smoothing == 0)
+        return;
+    m->job.loss.label_smoothing = m->read.smoothing;
+    ndp_import_mark(m, offsetof(ndp_config, loss.label_smoothing));
+}
+
 ndp_status ndp_import_prepare_trl(ndp_import *m) {
     import_values *read = &m->read;
+    bool pairs = ndp_import_is_trl_dpo(m);
     bool linear = read->targets.n == 1 && strcmp(read->targets.items[0], "all-linear") == 0;
     read->adapter = read->peft == WORD_YES ? NDP_ADAPTER_LORA : NDP_ADAPTER_NONE;
     if (read->fp16 == WORD_YES && read->bf16 == WORD_AUTO)
@@ -93,11 +131,13 @@ ndp_status ndp_import_prepare_trl(ndp_import *m) {
         ndp_strings_release(&read->targets);
         read->target_linear = WORD_YES;
     }
-    read->train_on_inputs = read->answers_only == WORD_YES ? WORD_NO : WORD_YES;
+    read->train_on_inputs = pairs ? 0 : read->answers_only == WORD_YES ? WORD_NO : WORD_YES;
+    if (pairs)
+        prepare_pairs(m);
     m->job.data.overlong = NDP_OVERLONG_TRUNCATE; /* also where data.files is left to the user */
     ndp_import_mark(m, offsetof(ndp_config, data.overlong));
     ndp_import_mark(m, offsetof(ndp_config, data.train_on));
-    if (read->answers_only != WORD_YES)
+    if (!pairs && read->answers_only != WORD_YES)
         SAY(m,
             "data.train_on all: TRL trains on whole conversations; where records have a prompt and a completion, set "
             "data.train_on: assistant, as it does there\n");

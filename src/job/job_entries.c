@@ -11,6 +11,7 @@ ndp_record_format ndp_job_format(const ndp_job_data *d, const ndp_config *c) {
                                .prompt = c->data.prompt_field,
                                .input = c->data.input_field,
                                .response = c->data.response_field,
+                               .separator = c->data.input_separator,
                                .role = c->data.role_field,
                                .content = c->data.content_field,
                                .train = c->data.train_field,
@@ -20,7 +21,8 @@ ndp_record_format ndp_job_format(const ndp_job_data *d, const ndp_config *c) {
                                .chat = &d->chat,
                                .skip = c->data.bad_records == NDP_BAD_RECORDS_SKIP,
                                .single = ndp_preference_table[ndp_config_preference(c).kind].single,
-                               .train_all = c->data.train_on == NDP_TRAIN_ON_ALL};
+                               .train_all = c->data.train_on == NDP_TRAIN_ON_ALL,
+                               .train_turn = c->data.train_on == NDP_TRAIN_ON_TURN};
 }
 
 static ndp_status open_entry(const ndp_job_data *d, const char *own, int i, ndp_job_entries *e) {

@@ -1,6 +1,7 @@
 /* Which tensors an adapter names: its targets, and modules that are trained whole; and its own. */
 #include "model/adapter_names.h"
 
+#include "base/full_match.h"
 #include "base/rng.h"
 #include "model/families.h"
 #include "model/tensors.h"
@@ -35,8 +36,15 @@ static bool ends_with_module(const char *tensor, const char *name) {
 
 static bool is_linear(const char *target) { return strcmp(target, "linear") == 0 || strcmp(target, "all-linear") == 0; }
 
+/* A regular expression that cannot be compared matches nothing: ndp_adapter_check says so. */
 static bool is_target(const char *tensor, const char *target) {
     char module[NDP_MODULE_NAME];
+    const char *regex = ndp_regex_of(target);
+    bool is = false;
+    if (regex) {
+        ndp_module_of(tensor, module);
+        return ndp_full_match(regex, module, &is) == NDP_OK && is;
+    }
     if (is_linear(target) || ends_with_module(tensor, target))
         return true;
     if (!strpbrk(target, "*?[("))
@@ -69,14 +77,14 @@ static bool is_stack_target(const ndp_segment *s, const char *target) {
     ndp_stack_parameter(s, parameter);
     size_t n = strlen(parameter), k = strlen(target);
     bool end = k <= n && strcmp(parameter + n - k, target) == 0 && (k == n || parameter[n - k - 1] == '.');
-    return s->ndim == 2 && !ndp_adapter_inner(s->name) && strstr(target, "experts") &&
+    return s->ndim == 2 && !ndp_adapter_inner(s->name) && strstr(target, "experts") && !ndp_regex_of(target) &&
            (end || fnmatch(target, parameter, FNM_EXTMATCH) == 0);
 }
 
-/* Whether a target names member i of a stack. */
+/* Whether a target names member i of a stack, which is no module for PEFT's regular expressions. */
 static bool is_member_target(const ndp_segment *s, int64_t i, const char *target) {
     char room[NDP_SEGMENT_NAME];
-    return strstr(target, "experts") && is_target(ndp_segment_tensor_name(s, i, room), target);
+    return strstr(target, "experts") && !ndp_regex_of(target) && is_target(ndp_segment_tensor_name(s, i, room), target);
 }
 
 ndp_stack_factors ndp_adapter_of_stack(const ndp_adapter *a, const ndp_segment *s) {
@@ -154,7 +162,7 @@ static const char *decider(const ndp_facts *f, const char *tensor) {
 /* Whether a name of one kind is that of a segment, or of a member of a stack. */
 static bool is_named(const ndp_segment *s, const ndp_facts *f, const char *name, bool projections) {
     char room[NDP_SEGMENT_NAME];
-    int64_t members = ndp_segment_is_stack(s) ? s->stack : 1;
+    int64_t members = !ndp_segment_is_stack(s) ? 1 : ndp_regex_of(name) ? 0 : s->stack;
     for (int64_t i = 0; i < members; i++) {
         const char *tensor = ndp_segment_tensor_name(s, i, room);
         if (projections ? is_target(tensor, name) : ndp_module_is_named(tensor, name, f))
@@ -200,8 +208,30 @@ static ndp_status refuse_fixed(const ndp_facts *f, const char *key, const char *
                     s->name);
 }
 
+/* PEFT would give factors to an embedding or a head that the expression names, and refuses a norm. */
+static ndp_status check_regex(const ndp_model *m, const char *key, const char *regex) {
+    for (ndp_segment_walk w = {.model = m}; ndp_segment_next(&w);) {
+        char module[NDP_MODULE_NAME];
+        bool is, own = w.segment->projection || ndp_segment_is_stack(w.segment) || ndp_adapter_inner(w.segment->name) ||
+                       ndp_ends_with(w.segment->name, ".bias"); /* that of a module whose weight is here, too */
+        ndp_module_of(w.segment->name, module);
+        ndp_status st = ndp_full_match(regex, module, &is);
+        if (st != NDP_OK)
+            return NDP_FAIL(st, "%s: %s", key, ndp_error_message());
+        if (is && !own)
+            return NDP_FAIL(
+                NDP_ENOTSUP,
+                "%s: the regular expression '%.100s' also names %s, which is no projection and has no factors; "
+                "leave it out",
+                key, regex, module);
+    }
+    return NDP_OK;
+}
+
 static ndp_status check_name(const ndp_model *m, const ndp_facts *f, const char *key, const char *name,
                              bool projections) {
+    if (projections && ndp_regex_of(name))
+        NDP_TRY(check_regex(m, key, ndp_regex_of(name)));
     found_names r = find_name(m, f, name, projections);
     ndp_status st = NDP_OK;
     if (r.other && !projections)

@@ -5,7 +5,8 @@
 #include "model/facts.h"
 
 /* True if a projection, by the name of its tensor, has factors: a target is the end of its module's name ("q_proj"), a
- * pattern of the whole name (fnmatch(3), with FNM_EXTMATCH: "*.@(q|k)_proj"), or "linear", which is all projections. */
+ * pattern of the whole name (fnmatch(3), with FNM_EXTMATCH: "*.@(q|k)_proj"), "regex:" with a regular expression of it
+ * (full_match.h), or "linear", which is all projections. */
 bool ndp_adapter_targets(const ndp_adapter *a, const char *tensor);
 /* True if a tensor is trained whole. A name is the end of its module's name; that of a tied head is the embedding. */
 bool ndp_adapter_saves(const ndp_adapter *a, const char *tensor, const ndp_facts *f);

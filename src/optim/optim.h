@@ -102,15 +102,26 @@ const ndp_optimizer_option *ndp_optimizer_reads(const ndp_optimizer *o, const ch
 typedef enum ndp_lr_kind { NDP_LR_SCHEDULES(NDP_LR_NAMED) NDP_LR_KINDS } ndp_lr_kind;
 #undef NDP_LR_NAMED
 
+/* Whose way of counting a schedule has. */
+typedef enum ndp_lr_like {
+    NDP_LR_OWN,
+    NDP_LR_LIKE_TRANSFORMERS,
+    NDP_LR_LIKE_AXOLOTL,
+    NDP_LR_LIKE_DEEPSPEED
+} ndp_lr_like;
+
 typedef struct ndp_lr_schedule {
     ndp_lr_kind kind;
     double lr, min_ratio; /* the last update of `steps` has lr x min_ratio, if the schedule has an end */
     int64_t warmup, steps;
     double decay_ratio; /* wsd: the share of the steps in which the rate falls */
     int cycles;         /* cosine_restarts: at least 1 */
+    /* Not own: as in transformers, warm-up begins at 0, and the end is one update after the last. DEEPSPEED: the first
+     * update has 0, too, and all but the fall of a cosine is one update later. */
+    ndp_lr_like like;
 } ndp_lr_schedule;
-/* Learning rate of update u (0 the first): linear warm-up lr (u + 1) / warmup for u < warmup, then the schedule. A
- * function of the update index alone. */
+/* Learning rate of update u (0 the first): linear warm-up lr (u + 1) / warmup for u < warmup, where it is like
+ * theirs lr u / warmup, then the schedule. A function of the update index alone. */
 double ndp_lr_of(const ndp_lr_schedule *s, int64_t update);
 /* True if the schedule falls to lr x min_ratio at the last update: it depends on the number of steps. */
 bool ndp_lr_has_end(ndp_lr_kind kind);

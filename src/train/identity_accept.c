@@ -40,7 +40,7 @@ static ndp_status say_line(const ndp_trainer *t, ndp_str *line) {
 
 static const char *const lr_keys[] = {"optimizer.lr",          "schedule.name",         "schedule.warmup_steps",
                                       "schedule.warmup_ratio", "schedule.min_lr_ratio", "schedule.decay_ratio",
-                                      "schedule.cycles",       ndp_identity_steps};
+                                      "schedule.cycles",       "schedule.like",         ndp_identity_steps};
 
 static ndp_status set_lr_keys(struct json_object *then, ndp_config *c) {
     for (int i = 0; i < NDP_COUNT(lr_keys); i++) {

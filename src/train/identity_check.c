@@ -27,7 +27,7 @@ static const char *const token_keys[] = {
     "data.files",         "data.format",         "data.text_field",   "data.messages_field", "data.prompt_field",
     "data.input_field",   "data.response_field", "data.role_field",   "data.content_field",  "data.roles",
     "data.chat_template", "data.template_date",  "data.train_on",     "data.end_token",      "data.bin_type",
-    "data.tokenizer",     "data.train_field",    "data.chosen_field", "data.rejected_field"};
+    "data.tokenizer",     "data.train_field",    "data.chosen_field", "data.rejected_field", "data.input_separator"};
 
 static bool is_compared(const ndp_identity_comparison *c, const char *key) {
     const ndp_config *config = c->t->rank.job.config;

@@ -119,10 +119,18 @@ static ndp_status load_batches(ndp_trainer *t) {
     return NDP_OK;
 }
 
+static int warmup_of(const ndp_config *c, int steps) {
+    double share = c->schedule.warmup_ratio * steps;
+    if (share <= 0)
+        return c->schedule.warmup_steps;
+    int warmup = (int)(c->schedule.like == NDP_LR_LIKE_TRANSFORMERS ? ceil(share) : share);
+    return warmup == 1 && c->schedule.like == NDP_LR_LIKE_AXOLOTL ? 2 : warmup;
+}
+
 double ndp_trainer_lr(const ndp_config *c, int steps, int64_t update) {
-    int warmup = c->schedule.warmup_ratio > 0 ? (int)(c->schedule.warmup_ratio * steps) : c->schedule.warmup_steps;
-    ndp_lr_schedule s = {c->schedule.name,        c->optimizer.lr,   c->schedule.min_lr_ratio, warmup, steps,
-                         c->schedule.decay_ratio, c->schedule.cycles};
+    int warmup = warmup_of(c, steps);
+    ndp_lr_schedule s = {c->schedule.name,        c->optimizer.lr,    c->schedule.min_lr_ratio,      warmup, steps,
+                         c->schedule.decay_ratio, c->schedule.cycles, c->schedule.like};
     return ndp_lr_of(&s, update);
 }
 

@@ -114,6 +114,7 @@ static const char *const others[] = {
     "data.messages_field=conversations",
     "data.prompt_field=question",
     "data.input_field=context",
+    "data.input_separator=\" \\n\"",
     "data.response_field=answer",
     "data.role_field=speaker",
     "data.content_field=says",
@@ -184,6 +185,7 @@ static const char *const others[] = {
     "schedule.min_lr_ratio=1",
     "schedule.decay_ratio=0.125",
     "schedule.cycles=9",
+    "schedule.like=axolotl",
     "train.steps=5",
     "train.epochs=2.5",
     "train.seed=9007199254740993",
@@ -242,7 +244,8 @@ static void check_same(const ndp_config *a, const ndp_config *b) {
         (const char *const *)&x.pipeline.file,       (const char *const *)&x.data.role_field,
         (const char *const *)&x.adapter.path,        (const char *const *)&x.data.content_field,
         (const char *const *)&x.data.train_field,    (const char *const *)&x.data.chosen_field,
-        (const char *const *)&x.data.rejected_field, (const char *const *)&x.moe.routes};
+        (const char *const *)&x.data.rejected_field, (const char *const *)&x.moe.routes,
+        (const char *const *)&x.data.input_separator};
     for (int i = 0; i < NDP_COUNT(left); i++) {
         size_t offset = (size_t)((const char *)left[i] - (const char *)&x);
         const char *p = *left[i], *q = *(char *const *)((const char *)&y + offset);

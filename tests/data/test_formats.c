@@ -33,6 +33,29 @@ static void alpaca_learns_the_response(void **state) {
                 "[<s>" TASK "." RESPOND "Sing.//### Response:/La la</s>] | 1");
 }
 
+/* As Axolotl's prompters write them. */
+static void alpaca_in_other_styles(void **state) {
+    const fixture *f = *state;
+#define RESPOND_TO " Write a response that appropriately completes the request."
+#define PAIRED ", paired with an input that provides further context." RESPOND_TO
+    static const char BOTH[] =
+        "{\"instruction\":\"q\",\"input\":\"c\",\"output\":\"a\"}\n{\"instruction\":\"q\",\"output\":\"a\"}";
+    static const struct {
+        ndp_record_kind kind;
+        const char *want;
+    } of[] = {{NDP_RECORD_ALPACA_CHAT, "<s>SYSTEM: " TASK PAIRED "/USER: q/c/ASSISTANT:[a</s>] <s>SYSTEM: " TASK
+                                       "." RESPOND_TO "/USER: q/ASSISTANT:[a</s>] | 2"},
+              {NDP_RECORD_ALPACA_CHATML, "<s><|im_start|>system/" TASK PAIRED
+                                         "<|im_end|>/<|im_start|>user/q/c<|im_end|>/<|im_start|>assistant/[a</s>] "
+                                         "<s><|im_start|>system/" TASK "." RESPOND_TO
+                                         "<|im_end|>/<|im_start|>user/q<|im_end|>/<|im_start|>assistant/[a</s>] | 2"},
+              {NDP_RECORD_ALPACA_PHI,
+               "<s><|system|>/" TASK PAIRED "<|end|>/<|user|>/q<|end|>c<|assistant|>[a</s>] <s><|system|>/" TASK
+               "." RESPOND_TO "<|end|>/<|user|>/q<|end|>/<|assistant|>/[a</s>] | 2"}};
+    for (int k = 0; k < NDP_COUNT(of); k++)
+        check_ended(f, BOTH, (ndp_record_format){.kind = of[k].kind}, of[k].want);
+}
+
 static void alpaca_with_other_fields(void **state) {
     const fixture *f = *state;
     const ndp_record_format other = {
@@ -183,10 +206,9 @@ static void broken_records_name_the_place(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(alpaca_learns_the_response),    TEST(alpaca_with_other_fields),
-        TEST(alpaca_at_the_border),          TEST(spans_of_a_text),
-        TEST(sharegpt_is_a_conversation),    TEST(names_of_roles_and_fields),
-        TEST(completion_is_a_text),          TEST(input_output_learns_by_label),
+        TEST(alpaca_learns_the_response),    TEST(alpaca_in_other_styles), TEST(alpaca_with_other_fields),
+        TEST(alpaca_at_the_border),          TEST(spans_of_a_text),        TEST(sharegpt_is_a_conversation),
+        TEST(names_of_roles_and_fields),     TEST(completion_is_a_text),   TEST(input_output_learns_by_label),
         TEST(broken_records_name_the_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,6 +23,22 @@ static void conversations_learn_what_the_assistant_wrote(void **state) {
                "[<s>ab/c</s>d/</s>] [<s>zz] | 2");
 }
 
+/* LLaMA-Factory's turns end with the line break. */
+static void turns_end_with_their_line_breaks(void **state) {
+    const fixture *f = *state;
+    static const char TWO[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"ab\"},{\"role\":\"assistant\",\"content\":"
+        "\"c\"},{\"role\":\"user\",\"content\":\"d\"},{\"role\":\"assistant\",\"content\":\"e\"}]}";
+    ndp_chat chat;
+    CHECK_OK(ndp_chat_init(&chat, f->t, f->folder, "chatml", NULL));
+    CHECK_FILE(f, "a.jsonl", TWO, ((ndp_record_format){.chat = &chat, .train_turn = true}),
+               "<|im_start|>user/ab<|im_end|>/<|im_start|>assistant/[c<|im_end|>/]<|im_start|>user/d<|im_end|>/"
+               "<|im_start|>assistant/[e<|im_end|>/] | 1");
+    CHECK_FILE(f, "a.jsonl", TWO, ((ndp_record_format){.chat = &f->plain, .train_turn = true}),
+               "<s>ab/[c</s>]d/[e</s>] | 1");
+    ndp_chat_release(&chat);
+}
+
 static void instructions_are_questions_and_answers(void **state) {
     const fixture *f = *state;
     static const char RECORDS[] =
@@ -36,6 +52,8 @@ static void instructions_are_questions_and_answers(void **state) {
                "<s>q/[a</s>] | 1");
     CHECK_FILE(f, "a.json", "[{\"text\":\"a\"},\n{\"instruction\":\"a\",\"output\":\"c\"}]",
                ((ndp_record_format){.chat = &f->plain}), "[<s>a] <s>a/[c</s>] | 2");
+    CHECK_FILE(f, "a.jsonl", RECORDS, ((ndp_record_format){.chat = &f->plain, .separator = "-"}),
+               "<s>a-b/[c</s>] <s>a/[c</s>] <s>/[</s>] | 3");
 }
 
 /* LLaMA-Factory's form: earlier turns, of which the answers are also trained on, and what the system says. */
@@ -538,6 +556,7 @@ static void folders_and_patterns(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(conversations_learn_what_the_assistant_wrote),
+        TEST(turns_end_with_their_line_breaks),
         TEST(instructions_are_questions_and_answers),
         TEST(instructions_with_turns_before),
         TEST(words_across_a_border),

@@ -314,7 +314,7 @@ static void epochs_without_steps(void **state) {
 static void settled_data(void **state) {
     (void)state;
     static char *const cases[][2] = {
-        {"datasets: [{path: a.jsonl, type: 'alpaca:chat'}]", "data.format=instruction"},
+        {"datasets: [{path: a.jsonl, type: 'alpaca:poem'}]", "data.format=instruction"},
         {"datasets: [{path: a.txt, type: completion}]", "data.files=[a.txt]"},
         {"datasets: [{path: a.jsonl, type: chat_template, chat_template: jamba}]", "data.chat_template=null"},
         {"datasets: [{path: a.jsonl, type: chat_template, roles_to_train: [user]}]", "data.train_on=all"},
@@ -461,8 +461,8 @@ static const char *const refused[][2] = {
      "their.yaml:2:1: 'adapter' without lora_target_modules or lora_target_linear"},
     {"base_model: m\nload_in_4bit: true\nmax_steps: 3\n",
      "their.yaml:2:1: 'load_in_4bit: true': quantized weights are not trained"},
-    {"base_model: m\nadapter: lora\nlora_target_modules: 'model.layers.[0-9]+.(?!k_).*_proj'\nmax_steps: 3\n",
-     "a regular expression: name the projections"},
+    {"base_model: m\nadapter: lora\nlora_target_modules: ['model.layers.(?!k_).*_proj']\nmax_steps: 3\n",
+     "a regular expression among names is a name for PEFT"},
     {"base_model: m\nadapter: lora\nlora_target_modules: [q_proj, lm_head]\nmax_steps: 3\n",
      "'lora_target_modules: lm_head': embedding and head have no factors"},
     {"base_model: m\nlr_quadratic_warmup: true\nmax_steps: 3\n", "'lr_quadratic_warmup: true': warm-up is linear"},
@@ -545,7 +545,7 @@ static const char *const refused_sets[][2] = {
     {"path: /tmp, type: completion", "'datasets[0]: /tmp': a folder has the files of several splits"},
     {"path: a.jsonl", "'datasets[0]: no type': Axolotl reads token ids (input_ids, labels) there"},
     {"path: a.jsonl, type: chatml.intel", "'datasets[0].type: chatml.intel': supported types are alpaca, sharegpt,"},
-    {"path: a.jsonl, type: 'alpaca:chat'", "'datasets[0]: alpaca:chat': of alpaca only the style without a name"},
+    {"path: a.jsonl, type: 'alpaca:poem'", "'datasets[0]: alpaca:poem': styles of alpaca are instruct"},
     {"path: a.jsonl, type: context_qa.load_v2", "; or --set data.format=..."},
     {"path: a.jsonl, type: {field: x}", "'datasets[0].type.field': unknown key"},
     {"path: a.jsonl, type: {format: \"{instruction}\\n\"}", "'datasets[0]: custom type': supported types are"},

@@ -273,6 +273,9 @@ static const sample trl_samples[] = {
     {"assistant_only_loss", "true", ""},
     {"gradient_checkpointing", "false", ""},
     {"router_aux_loss_coef", "0.5", ""},
+    {"loss_type", "ipo", ""},
+    {"beta", "0.7", ""},
+    {"label_smoothing", "0.2", "loss_type: robust\n"},
     {0},
 };
 static const sample distributed_samples[] = {

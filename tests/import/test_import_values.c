@@ -2,6 +2,7 @@
 #include "import/imported.h"
 
 #include "base/text.h"
+#include <unistd.h>
 
 static const char start[] = "base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nmax_steps: 200\n";
 
@@ -253,6 +254,7 @@ static void the_job_has_the_imported_keys_alone(void **state) {
                                "  name: cosine\n"
                                "  warmup_steps: 6\n"
                                "  min_lr_ratio: 0\n"
+                               "  like: axolotl\n"
                                "train:\n"
                                "  steps: 200\n"
                                "  output_dir: \"./model-out\"\n"
@@ -320,8 +322,37 @@ static void data_sets_of_several_types(void **state) {
     release(&i);
 }
 
+static void comments_of_json_are_named(void **state) {
+    (void)state;
+    static const char *const texts[] = {"{\"zero_optimization\": {\"stage\": 2}, // ranks\n \"train_batch_size\": 8}",
+                                        "{/* both */ \"zero_optimization\": {\"stage\": 2}, \"train_batch_size\": 8}"};
+    imported i;
+    for (int k = 0; k < NDP_COUNT(texts); k++) {
+        CHECK_FAILS(import(&i, texts[k], NULL), NDP_EINVAL, "a comment, which JSON does not have: remove it");
+        release(&i);
+    }
+}
+
+/* Ten megabytes are read no further than their size. */
+static void large_files_are_refused(void **state) {
+    (void)state;
+    char path[] = "/tmp/ndp-large-XXXXXX", *notes, *job;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && ftruncate(fd, 10 << 20) == 0);
+    close(fd);
+    const ndp_import_opts none = NDP_IMPORT_OPTS_INIT;
+    ndp_config c;
+    CHECK_OK(ndp_config_init(&c));
+    CHECK_FAILS(ndp_config_import(&c, path, &none, &job, &notes), NDP_EFORMAT,
+                "it has 10.0 MiB, a job file has 8.0 MiB at most");
+    ndp_config_release(&c);
+    unlink(path);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(warmup_may_be_a_share),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(large_files_are_refused),
+                                       cmocka_unit_test(comments_of_json_are_named),
+                                       cmocka_unit_test(warmup_may_be_a_share),
                                        cmocka_unit_test(keys_that_axolotl_no_longer_reads),
                                        cmocka_unit_test(numbers_are_those_of_pyyaml),
                                        cmocka_unit_test(empty_lists_ask_for_nothing),

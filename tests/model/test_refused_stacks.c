@@ -97,6 +97,13 @@ static void no_adapter_changes_a_mixture(void **state) {
         {"*.experts.*.down_proj", NULL, NULL},
         {"experts.gate_up_proj", NULL, NULL},
         {"model.layers.1.mlp.experts.down_proj", NULL, NULL},
+        /* regular expressions are of modules, which experts are not */
+        {"regex:model\\.layers\\.[01]\\.(self_attn|mlp)\\.(q|up)_proj", NULL, NULL},
+        {"regex:.*_proj", NULL, NULL},
+        {"regex:q_proj", NULL, "adapter.targets: there is no projection 'regex:q_proj' in a qwen3_moe"},
+        {"regex:.*experts.*", NULL, "there is no projection 'regex:.*experts.*' in a qwen3_moe"},
+        {"regex:.*", NULL, "the regular expression '.*' also names model.embed_tokens, which is no projection and has"},
+        {"regex:.*(q_proj|lm_head)", NULL, "the regular expression '.*(q_proj|lm_head)' also names lm_head, which"},
         {"q_proj", "gate", "adapter.modules_to_save: gate is a router, model.layers.1.mlp.gate.weight"},
         {"q_proj", "experts.0.down_proj",
          "adapter.modules_to_save: experts.0.down_proj names some experts, or one of their gate and up "
@@ -111,6 +118,7 @@ static void adapters_change_a_shared_expert(void **state) {
     static const naming of[] = {
         {"linear", NULL, NULL},
         {"gate_proj", NULL, NULL},
+        {"regex:.*(q|k|v)_proj", NULL, NULL}, /* which have biases */
         {"shared_expert.down_proj", NULL, NULL},
         {"*shared_expert*", NULL, NULL},
         {"shared_expert_gate", NULL,

@@ -10,23 +10,33 @@ static void schedules_follow_their_tables(void **state) {
         ndp_lr_schedule s;
         double lr[9];
     } cases[] = {
-        {{NDP_LR_CONSTANT, 8, 0.5, 0, 4, 0, 0}, {8, 8, 8, 8, 8}},
-        {{NDP_LR_CONSTANT, 8, 0.5, 4, 6, 0, 0}, {2, 4, 6, 8, 8, 8, 8}},
-        {{NDP_LR_LINEAR, 8, 0, 0, 5, 0, 0}, {8, 6, 4, 2, 0, 0}},
-        {{NDP_LR_LINEAR, 8, 0.5, 2, 7, 0, 0}, {4, 8, 8, 7, 6, 5, 4, 4}},
-        {{NDP_LR_COSINE, 8, 0, 0, 5, 0, 0}, {8, 4 + 2 * M_SQRT2, 4, 4 - 2 * M_SQRT2, 0, 0}},
-        {{NDP_LR_COSINE, 8, 0.5, 2, 5, 0, 0}, {4, 8, 8, 6, 4, 4}},
-        {{NDP_LR_COSINE, 8, 0.25, 4, 3, 0, 0}, {2, 4, 6, 8}}, /* the run ends while warming up */
-        {{NDP_LR_LINEAR, 8, 0.25, 1, 2, 0, 0}, {8, 2, 2}},    /* one update after warm-up is the last one */
-        {{NDP_LR_LINEAR, 8, 1, 1, 4, 0, 0}, {8, 8, 8, 8, 8}}, /* nothing to fall to */
-        {{NDP_LR_WSD, 8, 0.5, 2, 7, 0.3, 0}, {4, 8, 8, 8, 8, 6, 4, 4}},
-        {{NDP_LR_WSD, 8, 0, 0, 4, 0.1, 0}, {8, 8, 8, 0, 0}},    /* it falls at least once */
-        {{NDP_LR_WSD, 8, 0.5, 2, 5, 1, 0}, {4, 8, 8, 6, 4, 4}}, /* nothing is stable: a cosine */
-        {{NDP_LR_WSD, 8, 0.5, 4, 3, 0.5, 0}, {2, 4, 6, 8}},     /* the run ends while warming up */
-        {{NDP_LR_INVERSE_SQRT, 8, 0.5, 1, 5, 0, 0},
+        {{NDP_LR_CONSTANT, 8, 0.5, 0, 4, 0, 0, NDP_LR_OWN}, {8, 8, 8, 8, 8}},
+        {{NDP_LR_CONSTANT, 8, 0.5, 4, 6, 0, 0, NDP_LR_OWN}, {2, 4, 6, 8, 8, 8, 8}},
+        {{NDP_LR_LINEAR, 8, 0, 0, 5, 0, 0, NDP_LR_OWN}, {8, 6, 4, 2, 0, 0}},
+        {{NDP_LR_LINEAR, 8, 0.5, 2, 7, 0, 0, NDP_LR_OWN}, {4, 8, 8, 7, 6, 5, 4, 4}},
+        {{NDP_LR_COSINE, 8, 0, 0, 5, 0, 0, NDP_LR_OWN}, {8, 4 + 2 * M_SQRT2, 4, 4 - 2 * M_SQRT2, 0, 0}},
+        {{NDP_LR_COSINE, 8, 0.5, 2, 5, 0, 0, NDP_LR_OWN}, {4, 8, 8, 6, 4, 4}},
+        {{NDP_LR_COSINE, 8, 0.25, 4, 3, 0, 0, NDP_LR_OWN}, {2, 4, 6, 8}}, /* the run ends while warming up */
+        {{NDP_LR_LINEAR, 8, 0.25, 1, 2, 0, 0, NDP_LR_OWN}, {8, 2, 2}},    /* one update after warm-up is the last one */
+        {{NDP_LR_LINEAR, 8, 1, 1, 4, 0, 0, NDP_LR_OWN}, {8, 8, 8, 8, 8}}, /* nothing to fall to */
+        {{NDP_LR_WSD, 8, 0.5, 2, 7, 0.3, 0, NDP_LR_OWN}, {4, 8, 8, 8, 8, 6, 4, 4}},
+        {{NDP_LR_WSD, 8, 0, 0, 4, 0.1, 0, NDP_LR_OWN}, {8, 8, 8, 0, 0}},    /* it falls at least once */
+        {{NDP_LR_WSD, 8, 0.5, 2, 5, 1, 0, NDP_LR_OWN}, {4, 8, 8, 6, 4, 4}}, /* nothing is stable: a cosine */
+        {{NDP_LR_WSD, 8, 0.5, 4, 3, 0.5, 0, NDP_LR_OWN}, {2, 4, 6, 8}},     /* the run ends while warming up */
+        {{NDP_LR_INVERSE_SQRT, 8, 0.5, 1, 5, 0, 0, NDP_LR_OWN},
          {8, 8, 4 * M_SQRT2, 8 / 1.7320508075688772, 4, 8 / 2.23606797749979}},
-        {{NDP_LR_COSINE_RESTARTS, 8, 0.5, 1, 6, 0, 2}, {8, 8, 6, 8, 6, 4, 4}},
-        {{NDP_LR_COSINE_RESTARTS, 8, 0.5, 2, 5, 0, 1}, {4, 8, 8, 6, 4, 4}},
+        {{NDP_LR_COSINE_RESTARTS, 8, 0.5, 1, 6, 0, 2, NDP_LR_OWN}, {8, 8, 6, 8, 6, 4, 4}},
+        {{NDP_LR_COSINE_RESTARTS, 8, 0.5, 2, 5, 0, 1, NDP_LR_OWN}, {4, 8, 8, 6, 4, 4}},
+        /* as transformers counts */
+        {{NDP_LR_CONSTANT, 8, 0.5, 4, 6, 0, 0, NDP_LR_LIKE_TRANSFORMERS}, {0, 2, 4, 6, 8, 8, 8}},
+        {{NDP_LR_LINEAR, 8, 0, 2, 6, 0, 0, NDP_LR_LIKE_TRANSFORMERS}, {0, 4, 8, 6, 4, 2, 0}},
+        {{NDP_LR_WSD, 8, 0.5, 2, 6, 1.0 / 3, 0, NDP_LR_LIKE_TRANSFORMERS}, {4, 6, 8, 8, 8, 6, 4}},
+        {{NDP_LR_INVERSE_SQRT, 8, 0.5, 1, 3, 0, 0, NDP_LR_LIKE_TRANSFORMERS},
+         {0, 8, 4 * M_SQRT2, 8 / 1.7320508075688772}},
+        /* as DeepSpeed does: WarmupLR, WarmupDecayLR, WarmupCosineLR */
+        {{NDP_LR_CONSTANT, 8, 0.5, 4, 6, 0, 0, NDP_LR_LIKE_DEEPSPEED}, {0, 0, 2, 4, 6, 8, 8}},
+        {{NDP_LR_LINEAR, 8, 0, 2, 6, 0, 0, NDP_LR_LIKE_DEEPSPEED}, {0, 0, 4, 8, 6, 4, 2}},
+        {{NDP_LR_COSINE, 8, 0, 2, 6, 0, 0, NDP_LR_LIKE_DEEPSPEED}, {0, 0, 4, 4 + 2 * M_SQRT2, 4, 4 - 2 * M_SQRT2, 0}},
     };
     for (int k = 0; k < NDP_COUNT(cases); k++)
         for (int64_t u = 0; u <= cases[k].s.steps; u++) {
@@ -68,7 +78,7 @@ static double of_transformers(ndp_lr_kind kind, double step, double warmup, doub
     }
 }
 
-/* Theirs ends one update after the last one, ours with it. */
+/* Theirs ends one update after the last one, ours with it, unless it counts from zero. */
 static void schedules_are_those_of_transformers(void **state) {
     (void)state;
     static const struct {
@@ -78,27 +88,41 @@ static void schedules_are_those_of_transformers(void **state) {
     } runs[] = {{10, 101, 0.1, 0.2, 3}, {0, 100, 0, 0.1, 1}, {1, 57, 0.5, 0.35, 5}, {250, 20001, 0.01, 1, 40}};
     int compared = 0;
     for (int kind = 0; kind < NDP_LR_KINDS; kind++)
-        for (int r = 0; r < NDP_COUNT(runs); r++) {
+        for (int i = 0; i < 2 * NDP_COUNT(runs); i++) {
+            int r = i / 2;
             int64_t warmup = runs[r].warmup, steps = runs[r].steps;
-            ndp_lr_schedule s = {(ndp_lr_kind)kind, 3e-4, runs[r].least, warmup, steps, runs[r].decay, runs[r].cycles};
-            double decay = fmin(round(runs[r].decay * (double)steps), (double)(steps - 1 - warmup));
-            for (int64_t u = warmup; u < steps + 20; u++, compared++) {
+            bool own = i % 2 == 0;
+            ndp_lr_schedule s = {(ndp_lr_kind)kind,
+                                 3e-4,
+                                 runs[r].least,
+                                 warmup,
+                                 steps,
+                                 runs[r].decay,
+                                 runs[r].cycles,
+                                 own ? NDP_LR_OWN : NDP_LR_LIKE_TRANSFORMERS};
+            int64_t end = steps - own;
+            double decay = fmin(round(runs[r].decay * (double)steps), (double)(end - warmup));
+            for (int64_t u = own ? warmup : 0; u < steps + 20; u++, compared++) {
                 double lr = ndp_lr_of(&s, u),
-                       wanted = 3e-4 * of_transformers((ndp_lr_kind)kind, (double)u, (double)warmup,
-                                                       (double)(steps - 1), runs[r].least, decay, runs[r].cycles);
+                       wanted = 3e-4 * of_transformers((ndp_lr_kind)kind, (double)u, (double)warmup, (double)end,
+                                                       runs[r].least, decay, runs[r].cycles);
+                if (u < warmup) /* all of theirs */
+                    wanted =
+                        3e-4 * (kind == NDP_LR_WSD ? runs[r].least + (1 - runs[r].least) * (double)u / (double)warmup
+                                                   : (double)u / (double)warmup);
                 if (u >= steps && ndp_lr_has_end((ndp_lr_kind)kind))
                     wanted = 3e-4 * runs[r].least;
                 if (fabs(lr - wanted) > 1e-15 * 3e-4 * 8)
                     fail_msg("%d of %d, update %lld: %.17g, transformers has %.17g", r, kind, (long long)u, lr, wanted);
             }
         }
-    assert_true(compared > 80000);
+    assert_true(compared > 160000);
 }
 
 static void rate_never_rises_after_warmup(void **state) {
     (void)state;
     for (int kind = 0; kind < NDP_LR_KINDS; kind++) {
-        ndp_lr_schedule s = {(ndp_lr_kind)kind, 3e-4, 0.1, 100, 1000, 0.25, 1};
+        ndp_lr_schedule s = {(ndp_lr_kind)kind, 3e-4, 0.1, 100, 1000, 0.25, 1, NDP_LR_OWN};
         double last = 0;
         for (int64_t u = 0; u < 1200; u++) {
             double lr = ndp_lr_of(&s, u);

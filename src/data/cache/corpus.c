@@ -173,6 +173,10 @@ static ndp_status add_format(const ndp_corpus *c, const ndp_dataset_options *o, 
                      or_default(f->rejected, ""));
     if (f->single)
         ndp_str_add(all, " single");
+    if (f->train_turn)
+        ndp_str_add(all, " turn");
+    if (f->separator && strcmp(f->separator, "\n\n") != 0)
+        ndp_str_add_bytes(all, f->separator, strlen(f->separator) + 1);
     ndp_str_add_bytes(all, "", 1);
     if (may_have_conversations(c, f, first, end))
         NDP_TRY(ndp_chat_add_key(f->chat, all));

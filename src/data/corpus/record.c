@@ -67,6 +67,15 @@ static ndp_status find_questions(const ndp_conversation *c, ndp_rendering *out) 
     return NDP_OK;
 }
 
+/* Line breaks behind an answer become part of it. */
+static void take_line_breaks(ndp_rendering *out) {
+    for (int64_t i = 0; i < out->n; i++) {
+        size_t end = i + 1 < out->n ? out->spans[i + 1].begin : out->text.length;
+        while (out->spans[i].end < end && out->text.data[out->spans[i].end] == '\n')
+            out->spans[i].end++;
+    }
+}
+
 ndp_status ndp_record_render(const ndp_record_input *r, const ndp_message *messages, int64_t n, ndp_rendering *out) {
     const ndp_conversation c = {messages, n, json_object_object_get(r->object, "tools"),
                                 json_object_object_get(r->object, "documents"),
@@ -77,6 +86,8 @@ ndp_status ndp_record_render(const ndp_record_input *r, const ndp_message *messa
     r->document->bad = st == NDP_EFORMAT ? NDP_BAD_RENDERING : st == NDP_OK ? NDP_BAD_UNSURE : NDP_BAD_NONE;
     if (st != NDP_OK)
         return NDP_FAIL(st, "%s: %s", r->where, ndp_error_message()); /* rendering does not know the place */
+    if (r->format->train_turn)
+        take_line_breaks(out);
     if (!r->format->open)
         NDP_TRY(find_questions(&c, out));
     if (!r->format->open)
@@ -336,7 +347,7 @@ ndp_status ndp_record_visit_instruction(const ndp_record_input *r) {
     ndp_message *m = calloc(turns ? 2 * json_object_array_length(history) + 3 : 3, sizeof *m);
     ndp_str_add_bytes(&question, i.prompt.data, i.prompt.n);
     if (i.input.n) {
-        ndp_str_add(&question, "\n\n");
+        ndp_str_add(&question, r->format->separator ? r->format->separator : "\n\n");
         ndp_str_add_bytes(&question, i.input.data, i.input.n);
     }
     ndp_status st = !m || question.failed ? NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for the record", r->where)

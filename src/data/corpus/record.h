@@ -91,6 +91,9 @@ typedef ndp_status ndp_document_visitor(void *user, const ndp_document *document
     X(MESSAGES, messages, true, messages)                                                                              \
     X(INSTRUCTION, instruction, true, instruction)                                                                     \
     X(ALPACA, alpaca, false, alpaca)                                                                                   \
+    X(ALPACA_CHAT, alpaca_chat, false, alpaca)                                                                         \
+    X(ALPACA_CHATML, alpaca_chatml, false, alpaca)                                                                     \
+    X(ALPACA_PHI, alpaca_phi, false, alpaca)                                                                           \
     X(SHAREGPT, sharegpt, true, messages)                                                                              \
     X(COMPLETION, completion, false, text)                                                                             \
     X(PROMPT_COMPLETION, prompt_completion, true, completion)                                                          \
@@ -100,17 +103,22 @@ typedef ndp_status ndp_document_visitor(void *user, const ndp_document *document
 #define NDP_RECORD_ENUMERATOR(NAME, ...) NDP_RECORD_##NAME,
 typedef enum ndp_record_kind { NDP_RECORDS(NDP_RECORD_ENUMERATOR) NDP_RECORD_KINDS } ndp_record_kind;
 bool ndp_record_has_conversations(ndp_record_kind kind);
+static inline bool ndp_record_is_alpaca(ndp_record_kind kind) {
+    return kind >= NDP_RECORD_ALPACA && kind <= NDP_RECORD_ALPACA_PHI;
+}
 
 typedef struct ndp_record_format {
     ndp_record_kind kind;
     /* Names of fields; NULL: "text", "messages", "instruction", "input", "response" or "output". */
     const char *text, *messages, *prompt, *input, *response;
+    const char *separator;         /* between prompt and input of an instruction; NULL: an empty line */
     const char *role, *content;    /* of messages; NULL: "role" or "from", "content" or "value" */
     const char *train;             /* of messages: whether one is trained on; NULL: "train" and "weight" */
     const char *chosen, *rejected; /* of pairs; NULL: "chosen" or "chosen_response", "rejected" or ... */
     const ndp_strings *roles;      /* "name in the records: role"; NULL: none */
     const ndp_chat *chat; /* NULL: a command that reads only texts (option --text-field); conversations are refused */
     bool train_all;       /* of conversations, train on everything, not just the assistant's text */
+    bool train_turn;      /* train on line breaks behind the token that ends an answer, too */
     bool open;            /* conversations end where the assistant is to answer (a generation prompt) */
     bool single;          /* of preference data: single answers are compared (record_pairs.c) */
     bool skip;            /* bad records are skipped and counted in `tally` */

@@ -51,7 +51,7 @@ ndp_status ndp_record_instruction(const ndp_record_input *r, ndp_instruction *ou
     *out = (ndp_instruction){.input = {"", 0}};
     NDP_TRY(ndp_record_string(r->object, r->where, ndp_prompt_field(f), &out->prompt));
     NDP_TRY(ndp_record_string(r->object, r->where, response_field, &out->response));
-    bool one = f->kind == NDP_RECORD_ALPACA; /* text, without turns */
+    bool one = ndp_record_is_alpaca(f->kind); /* text, without turns */
     NDP_TRY(ndp_record_note_unread(r, (const char *const[]){ndp_prompt_field(f), response_field, input_field,
                                                             one ? input_field : "system", one ? input_field : "history",
                                                             NULL}));

@@ -34,29 +34,38 @@ static ndp_status learn_from(ndp_rendering *out, size_t begin) {
 
 /* ---- alpaca ---- */
 
-static void add_section(ndp_str *text, const char *title, ndp_span content) {
-    ndp_str_addf(text, "### %s:\n", title);
-    ndp_str_add_bytes(text, content.data, content.n);
-}
+/* What Axolotl's prompters write around the parts (prompters.py), by style: the task, the instruction, with and without
+ * an input after it. */
+static const struct {
+    const char *system, *end, *user, *input, *with, *without;
+} styles[] = {[NDP_RECORD_ALPACA] = {"", "\n\n", "### Instruction:\n", "\n\n### Input:\n", "\n\n### Response:\n",
+                                     "\n\n### Response:\n"},
+              [NDP_RECORD_ALPACA_CHAT] = {"SYSTEM: ", "\n", "USER: ", "\n", "\nASSISTANT:", "\nASSISTANT:"},
+              [NDP_RECORD_ALPACA_CHATML] = {"<|im_start|>system\n", "<|im_end|>\n", "<|im_start|>user\n", "\n",
+                                            "<|im_end|>\n<|im_start|>assistant\n",
+                                            "<|im_end|>\n<|im_start|>assistant\n"},
+              [NDP_RECORD_ALPACA_PHI] = {"<|system|>\n", "<|end|>\n", "<|user|>\n", "<|end|>", "<|assistant|>",
+                                         "<|end|>\n<|assistant|>\n"}};
 
-static void add_prompt(ndp_str *text, const ndp_instruction *i) {
+static void add_prompt(ndp_str *text, ndp_record_kind style, const ndp_instruction *i) {
     ndp_str_addf(text,
-                 "Below is an instruction that describes a task%s. Write a response that appropriately completes "
-                 "the request.\n\n",
-                 i->input.n ? ", paired with an input that provides further context" : "");
-    add_section(text, "Instruction", i->prompt);
+                 "%sBelow is an instruction that describes a task%s. Write a response that appropriately completes "
+                 "the request.%s%s",
+                 styles[style].system, i->input.n ? ", paired with an input that provides further context" : "",
+                 styles[style].end, styles[style].user);
+    ndp_str_add_bytes(text, i->prompt.data, i->prompt.n);
     if (i->input.n) {
-        ndp_str_add(text, "\n\n");
-        add_section(text, "Input", i->input);
+        ndp_str_add(text, styles[style].input);
+        ndp_str_add_bytes(text, i->input.data, i->input.n);
     }
-    ndp_str_add(text, "\n\n### Response:\n");
+    ndp_str_add(text, i->input.n ? styles[style].with : styles[style].without);
 }
 
 ndp_status ndp_record_visit_alpaca(const ndp_record_input *r) {
     ndp_rendering text = {0};
     ndp_instruction i;
     NDP_TRY(ndp_record_instruction(r, &i));
-    add_prompt(&text.text, &i);
+    add_prompt(&text.text, r->format->kind, &i);
     size_t begin = text.text.length;
     ndp_str_add_bytes(&text.text, i.response.data, i.response.n);
     return finish(r, learn_from(&text, begin), &text);
