@@ -118,12 +118,12 @@ static ndp_status tell(nccl_comm *c, const char *error) {
     return error ? nccl_failed(transport_of(c), c->base.name, error) : NDP_OK;
 }
 
-/* `comm` becomes that of the link, ready for operations. */
+/* `comm` becomes that of the link, ready for operations. Its queue comes with the first of them: a communicator from
+ * which others are only split needs none, and a GPU has few that run by themselves (step/queues.c). */
 static ndp_status link_up(nccl_comm *c, nccl_link *link, void *comm) {
     nccl_transport *t = transport_of(c);
     link->comm = comm;
-    NDP_TRY(nccl_settle(t, comm, c->base.name));
-    return device_of(c)->queue_create(t->base.context, &link->queue);
+    return nccl_settle(t, comm, c->base.name);
 }
 
 /* After a failure nothing waits for peers. */
@@ -158,7 +158,7 @@ static nccl_comm *of_same_group(const nccl_comm *c) {
     const ndp_group *a = &c->base.group;
     for (nccl_comm *o = transport_of(c)->comms; o; o = o->next) {
         const ndp_group *b = &o->base.group;
-        if (o->collectives.queue && a->base == b->base && a->stride == b->stride && a->count == b->count)
+        if (o->collectives.comm && a->base == b->base && a->stride == b->stride && a->count == b->count)
             return o;
     }
     return NULL;
@@ -187,14 +187,13 @@ static ndp_status connect_group(nccl_comm *c) {
     NDP_TRY(ndp_barrier(c->host)); /* a rank that is missing is named here */
     NDP_TRY(number(c));
     if (first) {
-        NDP_TRY(ndp_transport_drain(&transport_of(c)->base, first->collectives.queue));
+        if (first->collectives.queue)
+            NDP_TRY(ndp_transport_drain(&transport_of(c)->base, first->collectives.queue));
         NDP_TRY(split(c, first, true, c->base.group.rank, &comm));
     } else {
         NDP_TRY(from_id(c, &comm));
     }
-    NDP_TRY(link_up(c, &c->collectives, comm));
-    c->base.queue = c->collectives.queue;
-    return NDP_OK;
+    return link_up(c, &c->collectives, comm);
 }
 
 static void drop(nccl_transport *t, const nccl_comm *c) {

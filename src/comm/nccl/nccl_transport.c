@@ -103,7 +103,7 @@ static nccl_link *link_of(nccl_comm *c, const ndp_work *w) {
     nccl_link *links = w->kind == NDP_WORK_SEND ? c->to : c->from;
     if (!ndp_work_is_message(w))
         return &c->collectives;
-    return links && links[w->peer].queue ? &links[w->peer] : NULL;
+    return links && links[w->peer].comm ? &links[w->peer] : NULL;
 }
 
 static ndp_status nccl_begin(ndp_work *w) {
@@ -118,6 +118,8 @@ static ndp_status nccl_begin(ndp_work *w) {
     NDP_CHECK(link, "a message of group %s to or from rank %d, without ndp_comm_connect", c->base.name, w->peer);
     if (ndp_work_is_message(w))
         ndp_journal_set_sequence(&t->base.journals[t->base.rank], w, ++link->messages);
+    if (!link->queue)
+        NDP_TRY(d->queue_create(t->base.context, &link->queue));
     if (scratch)
         NDP_TRY(take_scratch(c, ndp_work_bytes(w)));
     NDP_TRY(d->mark(w->queue, &ready));
