@@ -152,13 +152,14 @@ slow_link() {
     ip link add wire0 type veth peer name wire1
     for device in wire0 wire1; do ip link set $device mtu $mtu up; done
     begin
-    python3 "$NDP_SOURCE_DIR/tests/launch/slow_link.py" relay "veth$n" wire1 "$1" "$2" &
+    : >relays
+    python3 "$NDP_SOURCE_DIR/tests/launch/slow_link.py" relay "veth$n" wire1 "$1" "$2" >relays &
     relay=$!
+    relays() { [ -s relays ]; }
+    within relays || fail "no relay"
     ip link set "veth$n" nomaster
     ip link set wire0 master ndp0
     sleep $slow_seconds
-    # In order, not at once: what is under way arrives.
-    sleep 2
     ip link set wire0 nomaster
     ip link set "veth$n" master ndp0
     kill $relay

@@ -1,7 +1,7 @@
 """What kernels without netem and filters lack: a link that delays and loses packets, and checksums that are computed.
 
     slow_link.py relay DEVICE DEVICE SECONDS SHARE    carries frames between two devices, each later by SECONDS, and
-                                                      loses a SHARE of them; until it is killed
+                                                      loses a SHARE of them; until it is killed. Says "relays" once it does
     slow_link.py plain DEVICE                         frames leave the device with a checksum, one packet each
 """
 
@@ -38,6 +38,7 @@ def end_of(device):
 def relay(first, second, delay, share):
     ends = [end_of(first), end_of(second)]
     under_way, number = [], 0
+    print("relays", flush=True)
     while True:
         now = time.monotonic()
         while under_way and under_way[0][0] <= now:
