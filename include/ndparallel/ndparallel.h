@@ -180,9 +180,14 @@ typedef struct ndp_launch_opts {
     /* [ranks]: the host of each rank, by a name that the hostfile or the batch system has for it. NULL: ranks fill the
      * hosts in their order. */
     const char *const *rank_hosts;
+    /* How often the calling process has started these ranks before. They take the folder of their run over at once from
+     * those of earlier starts, wherever these are. Since 0.2. */
+    int starts;
+    /* A host that ranks or mpirun have lost, once for each after the end; may be NULL. Since 0.2. */
+    void (*lost)(void *user, const char *host);
 } ndp_launch_opts;
 #define NDP_LAUNCH_OPTS_INIT                                                                                           \
-    { 1, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+    { 1, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL }
 /* The defaults, with the ranks and the transport of `c`, which is borrowed. ranks is 0 if there is nothing to launch:
  * the ranks were launched already, or all of them live in this process (train.transport, or a single rank). The same
  * checks as ndp_config_ranks. */

@@ -171,6 +171,30 @@ NDP_API ndp_status ndp_topology_ranks(const char *hostfile, int *ranks);
 NDP_API ndp_status ndp_place_ranks(const ndp_config *c, const char *hostfile, const char *cluster, char ***hosts,
                                    char **text);
 void ndp_rank_hosts_free(char **hosts);
+
+typedef struct ndp_restart_opts {
+    const char *hostfile;          /* of the run; read anew */
+    const char *const *rank_hosts; /* that its ranks had, as in ndp_launch_opts; NULL: they filled the hosts in order */
+    const char *const *lost;       /* hosts that ndp_launch has said are lost, of all starts so far */
+    int n_lost;
+    bool oversubscribe, elastic; /* if slots are too few: two ranks a slot; then a layout of fewer ranks */
+} ndp_restart_opts;
+#define NDP_RESTART_OPTS_INIT                                                                                          \
+    { NULL, NULL, NULL, 0, false, false }
+typedef struct ndp_restart {
+    int ranks;
+    char **rank_hosts;    /* by rank, for ndp_launch_opts; NULL: no host is lost, and the ranks start where they were */
+    char settings[8][40]; /* for ndp_config_set, in the ranks: the layout, if it is another one */
+    int n_settings;
+    char *text; /* what changes, as a part of a line; NULL: nothing */
+} ndp_restart;
+/* Where the ranks of a run start after one of them, or a host, has died. A host that was lost, or does not answer now,
+ * is left out: its ranks start on free slots of the others. With too few of them, and `elastic`, the nearest legal
+ * layout is that of at most as many ranks which divides the same global batch, fits in the memory, and changes the
+ * sizes of the job's own the least. NDP_ECOMM: too few slots; the message says what to do. NDP_EINVAL: no such layout;
+ * a line of the hostfile without slots. ndp_restart_release frees what is in *out. Since 0.2. */
+NDP_API ndp_status ndp_restart_find(const ndp_config *c, const ndp_restart_opts *o, ndp_restart *out);
+void ndp_restart_release(ndp_restart *r);
 /* All keys of cluster.yaml, with what they mean, their values and defaults. The caller frees *text. */
 NDP_API ndp_status ndp_cluster_help(char **text);
 

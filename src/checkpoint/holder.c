@@ -64,6 +64,8 @@ void ndp_holder_self(ndp_holder *out) {
     *out = (ndp_holder){.pid = getpid()};
     if (gethostname(text, sizeof text - 1) == 0)
         copy_name(out->host, sizeof out->host, text);
+    const char *launcher = getenv("NDP_LAUNCHER");
+    copy_name(out->launcher, sizeof out->launcher, launcher ? launcher : "");
     if (read_small("/etc/machine-id", text, sizeof text) || read_small("/var/lib/dbus/machine-id", text, sizeof text))
         copy_name(out->machine_id, sizeof out->machine_id, text);
     if (read_small("/proc/sys/kernel/random/boot_id", text, sizeof text))
@@ -122,6 +124,13 @@ ndp_holder_state ndp_holder_judge(const ndp_holder *h, const ndp_holder *self) {
     return p.start_time != h->start_time || ended ? NDP_HOLDER_DEAD : NDP_HOLDER_ALIVE;
 }
 
+/* "LAUNCHER.N", of which N grows with each start. */
+bool ndp_holder_given_up(const ndp_holder *h, const ndp_holder *self) {
+    const char *before = strrchr(h->launcher, '.'), *now = strrchr(self->launcher, '.');
+    return before && now && before - h->launcher == now - self->launcher &&
+           memcmp(h->launcher, self->launcher, (size_t)(now - self->launcher)) == 0 && atoi(before + 1) < atoi(now + 1);
+}
+
 /* ---- a word ---- */
 
 static uint32_t hash_of(const char *text) { return (uint32_t)ndp_hash_of(text, strlen(text)).low; }
@@ -157,20 +166,22 @@ bool ndp_holder_of_word(const char *text, const ndp_holder *self, ndp_holder *ou
 int ndp_holder_text(const ndp_holder *h, char text[NDP_HOLDER_TEXT], int *counter) {
     int head = snprintf(text, NDP_HOLDER_TEXT,
                         "{\"host\": \"%s\", \"machine_id\": \"%s\", \"pid\": %lld, \"start_time\": %lld, "
-                        "\"boot_id\": \"%s\", \"pid_namespace\": %lld, \"generation\": %lld, \"counter\": ",
+                        "\"boot_id\": \"%s\", \"pid_namespace\": %lld, \"launcher\": \"%s\", \"generation\": %lld, "
+                        "\"counter\": ",
                         h->host, h->machine_id, (long long)h->pid, (long long)h->start_time, h->boot_id,
-                        (long long)h->pid_namespace, (long long)h->generation);
+                        (long long)h->pid_namespace, h->launcher, (long long)h->generation);
     *counter = head;
     return head + snprintf(text + head, (size_t)(NDP_HOLDER_TEXT - head), "%*lld}\n", NDP_HOLDER_COUNTER,
                            (long long)h->counter);
 }
 
 static ndp_status parse(struct json_object *o, const char *path, ndp_holder *h) {
-    const char *host = NULL, *machine_id = "", *boot_id = "";
+    const char *host = NULL, *machine_id = "", *boot_id = "", *launcher = "";
     h->pid = h->generation = -1;
     NDP_TRY(ndp_json_string(o, path, "host", &host));
     NDP_TRY(ndp_json_string(o, path, "machine_id", &machine_id)); /* locks of earlier versions have none */
     NDP_TRY(ndp_json_string(o, path, "boot_id", &boot_id));
+    NDP_TRY(ndp_json_string(o, path, "launcher", &launcher));
     NDP_TRY(ndp_json_int(o, path, "pid", 1, INT32_MAX, &h->pid));
     NDP_TRY(ndp_json_int(o, path, "start_time", 0, INT64_MAX, &h->start_time));
     NDP_TRY(ndp_json_int(o, path, "pid_namespace", 0, INT64_MAX, &h->pid_namespace));
@@ -181,6 +192,7 @@ static ndp_status parse(struct json_object *o, const char *path, ndp_holder *h) 
     copy_name(h->host, sizeof h->host, host);
     copy_name(h->machine_id, sizeof h->machine_id, machine_id);
     copy_name(h->boot_id, sizeof h->boot_id, boot_id);
+    copy_name(h->launcher, sizeof h->launcher, launcher);
     return NDP_OK;
 }
 

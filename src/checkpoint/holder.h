@@ -11,6 +11,7 @@ typedef struct ndp_holder {
     int64_t pid_namespace;                      /* inode of /proc/self/ns/pid; 0: unknown */
     int64_t generation;                         /* grows by one with each takeover */
     int64_t counter;                            /* the holder increments it while it lives */
+    char launcher[96]; /* $NDP_LAUNCHER: who started the ranks, and how often before; "": nothing that says so */
 } ndp_holder;
 
 /* This process, in generation 0. */
@@ -18,7 +19,7 @@ void ndp_holder_self(ndp_holder *out);
 
 /* One line of JSON. All texts of a process and generation have the same length and differ only in the counter, which
  * occupies the NDP_HOLDER_COUNTER bytes at *counter. Returns the length. */
-enum { NDP_HOLDER_TEXT = 512, NDP_HOLDER_COUNTER = 20 };
+enum { NDP_HOLDER_TEXT = 640, NDP_HOLDER_COUNTER = 20 };
 int ndp_holder_text(const ndp_holder *h, char text[NDP_HOLDER_TEXT], int *counter);
 
 /* The process as a word for names of files: a hash of its machine and pid namespace, a hash of its boot, its pid and
@@ -44,5 +45,7 @@ typedef enum ndp_holder_state {
 /* A process of an earlier boot of this machine is dead: host name, machine id and pid namespace are those of `self`,
  * the boot id is not. holder.c says when that could be wrong. */
 ndp_holder_state ndp_holder_judge(const ndp_holder *h, const ndp_holder *self);
+/* Whether the launcher of `self` started the ranks of `h` before it: it has given them up, wherever they are. */
+bool ndp_holder_given_up(const ndp_holder *h, const ndp_holder *self);
 
 #endif

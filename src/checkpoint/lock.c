@@ -293,7 +293,8 @@ static ndp_status judge(ndp_lock *l, const ndp_holder *h, bool *dead) {
     bool first = !ndp_holder_same(h, &l->watch.holder);
     const char *why = "which has ended";
     char still[64];
-    switch (ndp_holder_judge(h, &l->self)) {
+    bool given_up = ndp_holder_given_up(h, &l->self);
+    switch (given_up ? NDP_HOLDER_DEAD : ndp_holder_judge(h, &l->self)) {
     case NDP_HOLDER_ALIVE:
         return refuse_live(l->folder, h);
     case NDP_HOLDER_ELSEWHERE:
@@ -305,6 +306,7 @@ static ndp_status judge(ndp_lock *l, const ndp_holder *h, bool *dead) {
         break;
     case NDP_HOLDER_DEAD:
         *dead = true;
+        why = given_up ? "whose launcher has started these ranks in place of it" : why;
         break;
     }
     if (*dead)

@@ -8,8 +8,9 @@
  *
  * A holder on this host (same boot id and pid namespace) is dead if no process has its number and start time, and one
  * of an earlier boot of this machine (same host name, machine id and pid namespace, another boot id) is. A holder
- * elsewhere is dead if its counter stood still for `patience` seconds of this host's monotonic clock. A holder that was
- * merely suspended finds another generation before it commits (ndp_lock_check), and commits nothing; its counter goes
+ * elsewhere is dead if its counter stood still for `patience` seconds of this host's monotonic clock. One that the
+ * launcher of this process has started before (`--restarts`) counts as dead at once. A holder that was merely suspended
+ * or cut off finds another generation before it commits (ndp_lock_check), and commits nothing; its counter goes
  * to the file that it opened, which no longer has a name. lock.c has the protocol. */
 #ifndef NDP_CHECKPOINT_LOCK_H
 #define NDP_CHECKPOINT_LOCK_H

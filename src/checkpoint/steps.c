@@ -146,13 +146,22 @@ static bool is_leaving(const char *name) {
     return ndp_beside_of(name, inner) && (ndp_step_of_name(inner) >= 0 || ndp_step_is_aside(inner));
 }
 
+/* First gives it a name that no save has: a writer that was taken over and goes on, between its look at the lock and
+ * its rename, then finds nothing to commit, rather than a part of it. */
 static ndp_status remove_leaving(void *user, const char *folder, const char *name) {
-    char path[NDP_PATH];
+    char path[NDP_PATH], inner[64], none[96], hidden[NDP_PATH];
     (void)user;
-    if (!is_leaving(name))
+    if (!is_leaving(name) || !ndp_beside_of(name, inner))
         return NDP_OK;
+    snprintf(none, sizeof none, ".%s.0.tmp", inner);
     NDP_TRY(ndp_path_join(path, folder, name));
-    return ndp_folder_remove(path);
+    NDP_TRY(ndp_path_join(hidden, folder, none));
+    if (strcmp(path, hidden) != 0) {
+        NDP_TRY(ndp_folder_remove(hidden));
+        if (ndp_path_exists(path)) /* else that writer was faster, and has committed all of it */
+            NDP_TRY(ndp_durable_rename(path, hidden));
+    }
+    return ndp_folder_remove(hidden);
 }
 
 ndp_status ndp_checkpoint_clean(const char *folder) { return ndp_folder_visit(folder, remove_leaving, NULL); }

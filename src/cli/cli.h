@@ -3,6 +3,7 @@
 #define NDP_CLI_CLI_H
 
 #include "base/json_write.h"
+#include "base/text.h"
 #include <argp.h>
 #include <ndparallel/ndparallel.h>
 
@@ -132,8 +133,9 @@ const volatile sig_atomic_t *cli_catch_signals(bool live);
 void cli_end_on_signal(void);
 /* ndp_launch with signal handling, warnings and error messages. Returns the exit code. `live`: the ranks draw a live
  * line (progress.h), which is erased after a failure. `saves`: the job of ranks that save checkpoints, so that the
- * message of a rank that died says which step is on disk; NULL: of ranks that do not. */
-int cli_launch(ndp_launch_opts *o, bool live, bool debug, const ndp_config *saves);
+ * message of a rank that died says which step is on disk; NULL: of ranks that do not. `lost`: gets the hosts that were
+ * lost; may be NULL. */
+int cli_launch(ndp_launch_opts *o, bool live, bool debug, const ndp_config *saves, ndp_strings *lost);
 
 /* Call it after the last output: returns `code`, or prints an error and returns 1 if stdout could not be written. */
 int cli_end_output(int code);

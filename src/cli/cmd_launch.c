@@ -54,7 +54,7 @@ static int run(const cli_command *c, int argc, char **argv) {
     arguments a = {.opts = NDP_LAUNCH_OPTS_INIT};
     a.opts.ranks = 0;
     cli_parse(c, argc, argv, &a);
-    return cli_launch(&a.opts, false, false, NULL);
+    return cli_launch(&a.opts, false, false, NULL, NULL);
 }
 
 const cli_command cmd_launch = {

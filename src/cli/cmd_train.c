@@ -16,7 +16,7 @@
 
 typedef struct train_arguments {
     cli_job job;
-    bool resume, dry, no_data, json, profile;
+    bool resume, dry, no_data, json, profile, oversubscribe, elastic;
     int per_node, restarts;
     long long resume_from; /* -1: the newest */
     int64_t trace_first, trace_last;
@@ -49,6 +49,13 @@ static const cli_option options[] = {
      "If a rank dies, start the ranks again from the newest checkpoint, up to N times. With --resume, also take over "
      "the run folder from a run on another host that has shown no sign of life for 30 s",
      CLI_INT(train_arguments, restarts, 1, 1 << 20)},
+    {"oversubscribe", 0, NULL,
+     "With --restarts and --hostfile: where the hosts that are left have too few slots, a slot takes two ranks",
+     CLI_FLAG(train_arguments, oversubscribe)},
+    {"elastic", 0, NULL,
+     "With --restarts and --hostfile: where the hosts that are left have too few slots, the run goes on with fewer "
+     "ranks, on the nearest legal layout, with the same global batch",
+     CLI_FLAG(train_arguments, elastic)},
     {"hostfile", 0, "FILE", "Start the ranks with mpirun on these hosts, one per line (node-1 slots=8)",
      CLI_TEXT(train_arguments, hostfile)},
     {"placement", 0, "HOW",
@@ -104,6 +111,11 @@ static void check_arguments(void *arguments, struct argp_state *state) {
     if (a->json && is_placed(a) && !a->cluster && !a->dry)
         cli_refuse(state,
                    "--json and --placement best: give --cluster FILE, which `ndparallel topology -o FILE` writes");
+    const char *left = a->elastic ? "--elastic" : a->oversubscribe ? "--oversubscribe" : NULL;
+    if (left && !a->restarts)
+        cli_refuse(state, "%s needs --restarts N: it says what a restart does with fewer slots", left);
+    if (left && !a->hostfile)
+        cli_refuse(state, "%s needs --hostfile: on one host all ranks start again where they were", left);
     if (a->accept.n && !a->resume)
         cli_refuse(state, "--accept needs --resume: only a resumed run can differ from a checkpoint");
 }
@@ -214,7 +226,7 @@ static int measure_links(const train_arguments *a, char **path) {
     o.argv = command;
     o.hostfile = a->hostfile;
     fflush(stdout);
-    return cli_launch(&o, false, a->job.debug, NULL);
+    return cli_launch(&o, false, a->job.debug, NULL, NULL);
 }
 
 /* A folder of another run is not written to: the ranks refuse it. */
@@ -306,6 +318,8 @@ static int train_ranks(const train_arguments *a, int every, bool held, int argc,
                           .debug = a->job.debug,
                           .saves = true,
                           .restarts = a->restarts,
+                          .oversubscribe = a->oversubscribe,
+                          .elastic = a->elastic,
                           .body = train_rank,
                           .clear = clear_terminal,
                           .user = &r};

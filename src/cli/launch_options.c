@@ -63,6 +63,7 @@ typedef struct launch_terminal {
     cli_progress progress;
     bool live;               /* the ranks draw a live line on it */
     const ndp_config *saves; /* as of cli_launch */
+    ndp_strings *lost;
 } launch_terminal;
 
 /* With --json on stderr: stdout has only JSON. */
@@ -88,11 +89,18 @@ static void report_rank_end(void *user, const char *line) {
     cli_error(1, "%s%s", line, disk);
 }
 
-int cli_launch(ndp_launch_opts *o, bool live, bool debug, const ndp_config *saves) {
-    launch_terminal t = {.live = live, .saves = saves};
+static void note_lost(void *user, const char *host) {
+    ndp_strings *lost = ((launch_terminal *)user)->lost;
+    if (lost)
+        (void)!ndp_strings_add(lost, host); /* without it the host is asked */
+}
+
+int cli_launch(ndp_launch_opts *o, bool live, bool debug, const ndp_config *saves, ndp_strings *lost) {
+    launch_terminal t = {.live = live, .saves = saves, .lost = lost};
     cli_progress_init(&t.progress, 1, false);
     o->say = say;
     o->report = report_rank_end;
+    o->lost = note_lost;
     o->user = &t;
     cli_progress_hand_on();
     o->stop = cli_catch_signals(live && t.progress.columns);

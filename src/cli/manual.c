@@ -33,7 +33,7 @@ static const struct {
      "for tests"},
     {"NDP_SIM_SEED", "Device sim: runs what the queues hold in a random order of this seed; for tests"},
     {"NDP_SIM_SHARED", "Device sim: bytes of shared memory that a block can have; default: 232448; for tests"},
-    {"NDP_WORLD, NDP_RANK, NDP_LAUNCHED, NDP_TERMINAL", "Set by the program for the ranks that it starts"},
+    {"NDP_WORLD, NDP_RANK, NDP_LAUNCHED, NDP_LAUNCHER, NDP_TERMINAL", "Set by the program for the ranks that it starts"},
     {"HF_HOME, HF_HUB_CACHE", "The cache of the Hugging Face Hub, in which models and data are looked for by name"},
     {"XDG_CACHE_HOME", "Folder of the cache of tokenized data; default: ~/.cache"},
     {"CUDA_VISIBLE_DEVICES", "Limits the GPUs that ranks take"},

@@ -74,10 +74,17 @@ static int run_here(cli_ranks *r, const ndp_config *c) {
 
 /* ---- launched ranks ---- */
 
-/* The command line of this process, with `resume` ("--resume" or NULL) appended. The ranks notice that they are
- * launched. */
-static char **same_command(const cli_ranks *r, const char *resume, char program[PATH_MAX]) {
-    char **again = calloc((size_t)r->argc + 3, sizeof *again);
+/* What a start after the first one differs in. */
+typedef struct another_start {
+    int number; /* 0: the first one */
+    ndp_restart at;
+} another_start;
+
+/* The command line of this process; of another start with its settings and --resume appended. The ranks notice that
+ * they are launched. */
+static char **same_command(const cli_ranks *r, const another_start *start, char program[PATH_MAX]) {
+    int words = r->argc + 1;
+    char **again = calloc((size_t)(words + 2 * start->at.n_settings) + 2, sizeof *again);
     ssize_t n = readlink("/proc/self/exe", program, PATH_MAX - 1);
     if (!again || n < 0) {
         cli_error(1, "cannot find this program's own path: %s", strerror(errno));
@@ -88,16 +95,23 @@ static char **same_command(const cli_ranks *r, const char *resume, char program[
     again[0] = program;
     again[1] = (char *)(uintptr_t)r->command;
     memcpy(again + 2, r->argv + 1, sizeof *again * (size_t)(r->argc - 1));
-    again[r->argc + 1] = (char *)(uintptr_t)resume; /* last, so that it replaces --resume-from */
+    for (int i = 0; i < start->at.n_settings; i++) {
+        again[words++] = (char *)(uintptr_t) "--set";
+        again[words++] = (char *)(uintptr_t)start->at.settings[i];
+    }
+    again[words] = (char *)(uintptr_t)(start->number ? "--resume" : NULL); /* last, so that it replaces --resume-from */
     return again;
 }
 
-static int launch_ranks(const cli_ranks *r, const ndp_config *c, const char *resume, ndp_launch_opts o) {
-    char program[PATH_MAX], **command = same_command(r, resume, program);
+static int launch_ranks(const cli_ranks *r, const ndp_config *c, const another_start *start, ndp_launch_opts o,
+                        ndp_strings *lost) {
+    char program[PATH_MAX], **command = same_command(r, start, program);
     o.hostfile = r->hostfile;
-    o.rank_hosts = r->rank_hosts;
+    o.rank_hosts = start->at.rank_hosts ? (const char *const *)start->at.rank_hosts : r->rank_hosts;
+    o.ranks = start->at.ranks ? start->at.ranks : o.ranks;
+    o.starts = start->number;
     o.argv = command;
-    int code = command ? cli_launch(&o, r->live, r->debug, r->saves ? c : NULL) : 1;
+    int code = command ? cli_launch(&o, r->live, r->debug, r->saves ? c : NULL, lost) : 1;
     free(command);
     return code;
 }
@@ -105,14 +119,35 @@ static int launch_ranks(const cli_ranks *r, const ndp_config *c, const char *res
 /* Whether to restart: not after an error of the user, and not after a Ctrl-C. */
 static bool has_died(int code) { return code != 0 && code != 2 && code != ndp_exit_code(NDP_EINTR); }
 
+/* Where the ranks start again. False: nowhere, which is said. */
+static bool find_restart(const cli_ranks *r, const ndp_config *c, const ndp_strings *lost, ndp_restart *out) {
+    ndp_restart_opts o = NDP_RESTART_OPTS_INIT;
+    o.hostfile = r->hostfile;
+    o.rank_hosts = r->rank_hosts;
+    o.lost = (const char *const *)lost->items;
+    o.n_lost = lost->n;
+    o.oversubscribe = r->oversubscribe;
+    o.elastic = r->elastic;
+    ndp_status st = r->hostfile ? ndp_restart_find(c, &o, out) : NDP_OK;
+    return st == NDP_OK || (cli_fail(st, r->debug), false);
+}
+
 static int launch_with_restarts(const cli_ranks *r, const ndp_config *c, const ndp_launch_opts *o) {
-    int code = launch_ranks(r, c, NULL, *o);
-    for (int i = 1; i <= r->restarts && has_died(code); i++) {
-        fprintf(cli_is_json() ? stderr : stdout, "restart %d of %d: the ranks ended with code %d\n", i, r->restarts,
-                code);
+    ndp_strings lost = {0};
+    another_start start = {0};
+    int code = launch_ranks(r, c, &start, *o, &lost);
+    while (start.number < r->restarts && has_died(code)) {
+        ndp_restart_release(&start.at);
+        if (!find_restart(r, c, &lost, &start.at))
+            break;
+        start.number++;
+        fprintf(cli_is_json() ? stderr : stdout, "restart %d of %d: the ranks ended with code %d%s%s\n", start.number,
+                r->restarts, code, start.at.text ? "; " : "", start.at.text ? start.at.text : "");
         fflush(stdout);
-        code = launch_ranks(r, c, "--resume", *o);
+        code = launch_ranks(r, c, &start, *o, &lost);
     }
+    ndp_restart_release(&start.at);
+    ndp_strings_release(&lost);
     return code;
 }
 

@@ -16,6 +16,7 @@ typedef struct cli_ranks {
     bool debug;
     int ranks;                         /* how many; 0: as many as the job says */
     int restarts;                      /* how often ranks that die are launched again, with --resume */
+    bool oversubscribe, elastic;       /* as in ndp_restart_opts */
     bool saves;                        /* a signal sets `stop`, so that the body can save; else it ends the process */
     bool live;                         /* rank 0 draws a live line (progress.h) on the terminal */
     const volatile sig_atomic_t *stop; /* set while ranks run in this process, if `saves`; else NULL */

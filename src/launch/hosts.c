@@ -64,6 +64,7 @@ char *ndp_hosts_unresolved(const char *hostfile) {
 
 typedef struct host_probe {
     char host[NAME]; /* the name that mpirun uses */
+    int at;          /* in the list */
     int line;
     bool cut; /* the name in the hostfile is longer */
     pid_t process;
@@ -114,6 +115,26 @@ bool ndp_is_here(const char *name) {
     if (found)
         freeaddrinfo(found);
     return here;
+}
+
+static bool share_address(const char *a, const char *b) {
+    struct addrinfo *of[2] = {NULL, NULL};
+    bool same = false;
+    if (getaddrinfo(a, NULL, NULL, &of[0]) == 0 && getaddrinfo(b, NULL, NULL, &of[1]) == 0)
+        for (struct addrinfo *x = of[0]; x; x = x->ai_next)
+            for (struct addrinfo *y = of[1]; y; y = y->ai_next)
+                same |= same_address(x->ai_addr, y->ai_addr);
+    for (int i = 0; i < 2; i++)
+        if (of[i])
+            freeaddrinfo(of[i]);
+    return same;
+}
+
+bool ndp_is_same_host(const char *a, const char *b) {
+    if (is_address(a) || is_address(b))
+        return strcmp(a, b) == 0 || share_address(a, b);
+    size_t n = strcspn(a, ".");
+    return strcmp(a, b) == 0 || (n == strcspn(b, ".") && strncmp(a, b, n) == 0 && (!a[n] || !b[n]));
 }
 
 bool ndp_hosts_are_here(const char *hostfile) {
@@ -238,6 +259,7 @@ static int start_probes(const host_agent *agent, const char *command, bool keep,
             continue;
         snprintf(p->host, sizeof p->host, "%s%s%s", hosts[i].user ? hosts[i].user : "", hosts[i].user ? "@" : "",
                  hosts[i].name);
+        p->at = i;
         p->line = hosts[i].line;
         p->cut = cut_at_dot(p->host);
         p->output = keep ? memfd_create("answer", MFD_CLOEXEC) : -1;
@@ -267,6 +289,21 @@ ndp_status ndp_hosts_reach(const char *hostfile) {
     }
     ndp_host_list_release(&list);
     return st;
+}
+
+void ndp_hosts_try(const ndp_host *hosts, int n, bool *reached) {
+    enum { SECONDS = 6 };
+    host_probe probes[AT_ONCE];
+    const host_agent agent = find_agent();
+    for (int first = 0; first < n; first += AT_ONCE) {
+        int part = n - first < AT_ONCE ? n - first : AT_ONCE;
+        int started = start_probes(&agent, "true", false, hosts + first, part, probes);
+        wait_for_probes(probes, started, SECONDS);
+        for (int i = 0; i < part; i++)
+            reached[first + i] = ndp_is_here(hosts[first + i].name);
+        for (int i = 0; i < started; i++)
+            reached[first + probes[i].at] = probes[i].code == 0;
+    }
 }
 
 /* ---- asking them ---- */

@@ -67,6 +67,20 @@ static void add_ssh_args(ndp_argv *w) {
     free(args);
 }
 
+/* "BOOT-PID-TIME.N", for a lock (checkpoint/holder.h): this process, and how often it has started the ranks before. */
+static void add_launcher(const ndp_launch_opts *o, ndp_argv *w) {
+    ndp_process self = {0};
+    char *boot = NULL;
+    size_t n = 0;
+    (void)!ndp_process_read(getpid(), &self);
+    if (ndp_file_read("/proc/sys/kernel/random/boot_id", &boot, &n) != NDP_OK)
+        ndp_error_set(NDP_OK, "");
+    ndp_argv_add(w, "-x");
+    ndp_argv_add(w, NDP_LAUNCHER "=%.36s-%d-%llu.%d", boot ? boot : "", (int)getpid(), (unsigned long long)self.started,
+                 o->starts);
+    free(boot);
+}
+
 /* On one host the only two components that are ever used are named, which saves Open MPI the search; between hosts Open
  * MPI chooses. Version 4 is told to hide its own help texts, since a rank reports what is wrong; 5 cannot. Variables
  * that begin with NDP_ or OMP_ are passed to all hosts. map: the file of ndp_rank_hosts_write, or NULL. */
@@ -93,9 +107,10 @@ static void add_mpirun_words(const ndp_launch_opts *o, const char *folder, const
         ndp_argv_add(w, "--hostfile");
         ndp_argv_add(w, "%s", map ? map : o->hostfile);
     }
+    add_launcher(o, w);
     for (char **e = environ; *e && !on_one_host(o); e++) {
         int length = (int)strcspn(*e, "=");
-        if (strncmp(*e, "NDP_", 4) == 0 ||
+        if ((strncmp(*e, "NDP_", 4) == 0 && strncmp(*e, NDP_LAUNCHER "=", sizeof NDP_LAUNCHER) != 0) ||
             (strncmp(*e, "OMP_", 4) == 0 && !(o->threads && strncmp(*e, "OMP_NUM_THREADS=", 16) == 0))) {
             ndp_argv_add(w, "-x");
             ndp_argv_add(w, "%.*s", length, *e);
@@ -164,10 +179,10 @@ static void warn_of_hosts(const ndp_launch_opts *o) {
     free(line);
 }
 
-/* mpirun exits with the code of the ssh that failed, which may be any, and a rank may fail because a host is gone. Code
- * 2 comes only from a rank, for an error of the user, so the hosts were reached. */
-static bool hosts_may_be_unreachable(const ndp_launch_opts *o, int code) {
-    return o->hostfile && code != 0 && code != 2 && !(o->stop && *o->stop);
+/* mpirun exits with the code of the ssh that failed, which may be any, and a rank may fail because a host is gone,
+ * which it then names. Code 2 comes only from a rank, for an error of the user, so the hosts were reached. */
+static bool hosts_may_be_unreachable(const ndp_launch_opts *o, const ndp_mpirun_watch *w, int code) {
+    return o->hostfile && code != 0 && code != 2 && w->n_lost == 0 && !(o->stop && *o->stop);
 }
 
 /* Whether mpirun would find the program: by its path, or by its name in PATH. */
@@ -254,7 +269,9 @@ static ndp_status launch_by_mpirun(const ndp_launch_opts *o, int *exit_code) {
     ndp_status st = run_mpirun(o, &folder, &watch, &code);
     ndp_mpi_folder_remove(&folder);
     NDP_TRY(st);
-    if (hosts_may_be_unreachable(o, code))
+    for (int i = 0; i < watch.n_lost && o->lost; i++)
+        o->lost(o->user, watch.lost[i]);
+    if (hosts_may_be_unreachable(o, &watch, code))
         NDP_TRY(ndp_hosts_reach(o->hostfile));
     report_end(o, &watch, code);
     *exit_code = code;

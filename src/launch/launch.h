@@ -68,11 +68,16 @@ ndp_status ndp_hosts_check(const char *hostfile);
 char *ndp_hosts_unresolved(const char *hostfile);
 /* Whether the name is one of this host's addresses; mpirun uses no agent for these. */
 bool ndp_is_here(const char *name);
+/* Whether two names are one host's: equal, up to the first dot if one of them ends there, or of the same address if one
+ * of them is an address. */
+bool ndp_is_same_host(const char *a, const char *b);
 /* The same of all hosts of a hostfile. */
 bool ndp_hosts_are_here(const char *hostfile);
 /* Tries to reach each host of a hostfile except this one as mpirun does: `ssh HOST true`, or with the agent in
  * OMPI_MCA_plm_rsh_agent. NDP_ECOMM names the hosts for which that fails or takes more than 12 s, and what to try. */
 NDP_API ndp_status ndp_hosts_reach(const char *hostfile);
+/* reached[i]: the host is this one, or answered in that way within 6 s. */
+void ndp_hosts_try(const ndp_host *hosts, int n, bool *reached);
 /* The value of plm_rsh_args with which mpirun's ssh takes no name for an option: what Open MPI is configured with, and
  * "--". NULL: mpirun's agent is not ssh. The caller frees it. */
 char *ndp_ssh_args(void);
@@ -99,5 +104,7 @@ NDP_API ndp_status ndp_launch_on_host(const ndp_launch_opts *o, int *exit_code);
 
 /* This variable is in the environment of ranks that ndp_launch started. */
 #define NDP_LAUNCHED "NDP_LAUNCHED"
+/* This one in that of ranks of mpirun: which process started them, and how often it had before. */
+#define NDP_LAUNCHER "NDP_LAUNCHER"
 
 #endif

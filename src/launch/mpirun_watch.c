@@ -14,7 +14,8 @@
 
 enum { LOOK_MS = 10 };
 
-#define PATIENCE_SECONDS 10.0 /* for mpirun to end after a rank has failed */
+#define PATIENCE_SECONDS 10.0     /* for mpirun to end after a rank has failed */
+#define LOST_PATIENCE_SECONDS 3.0 /* after a rank has lost a host: mpirun waits for its daemon there */
 
 void ndp_mpirun_watch_begin(ndp_mpirun_watch *w, pid_t mpirun, int world, int errors) {
     *w = (ndp_mpirun_watch){.mpirun = mpirun, .world = world, .errors = errors, .first = -1};
@@ -23,6 +24,26 @@ void ndp_mpirun_watch_begin(ndp_mpirun_watch *w, pid_t mpirun, int world, int er
 /* ---- what ranks write ---- */
 
 static bool begins(const char *line, const char *with) { return strncmp(line, with, strlen(with)) == 0; }
+
+static void add_lost(ndp_mpirun_watch *w, const char *name, size_t n) {
+    bool known = n == 0 || n >= sizeof w->lost[0] || w->n_lost == NDP_LOST_HOSTS;
+    for (int i = 0; i < w->n_lost; i++)
+        known |= strncmp(w->lost[i], name, n) == 0 && !w->lost[i][n];
+    if (!known)
+        snprintf(w->lost[w->n_lost++], sizeof w->lost[0], "%.*s", (int)n, name);
+}
+
+/* "ndparallel: rank 0 on node-1: host node-2 (ranks 2-3) has shown no sign of life" (comm/watch/lookout.c), and
+ * mpirun's "  Remote daemon: [[1,0],2] on node node-2". */
+static void note_lost(ndp_mpirun_watch *w) {
+    static const char silent[] = " has shown no sign of life", host[] = ": host ", node[] = " on node ";
+    const char *at = strstr(w->line, host);
+    if (begins(w->line, "ndparallel: rank ") && at && strstr(at, silent))
+        add_lost(w, at + strlen(host), strcspn(at + strlen(host), " "));
+    at = strstr(w->line, node);
+    if (begins(w->line + strspn(w->line, " "), "Remote daemon:") && at)
+        add_lost(w, at + strlen(node), strcspn(at + strlen(node), " "));
+}
 
 /* On a busy host, mpirun has killed the others before this process looks again; the peers' line is earlier. */
 static void note_dead(ndp_mpirun_watch *w) {
@@ -39,6 +60,7 @@ static void end_line(ndp_mpirun_watch *w) {
     w->line[w->length < (int)sizeof w->line ? w->length : (int)sizeof w->line - 1] = '\0';
     bool failed = begins(w->line, "ndparallel: rank ");
     w->said |= failed;
+    note_lost(w);
     note_dead(w);
     for (int i = 0; i < NDP_COUNT(lost); i++)
         failed |= begins(w->line, lost[i]);
@@ -106,7 +128,10 @@ const char *ndp_mpirun_watch_first(const ndp_mpirun_watch *w, char out[64]) {
 /* ---- its end ---- */
 
 /* A batch system's daemons leave ranks that long before they end them, twice. */
-static double patience(void) { return PATIENCE_SECONDS + (ndp_in_allocation() ? 2 * ndp_stop_seconds() : 0); }
+static double patience(const ndp_mpirun_watch *w) {
+    return (w->said && w->n_lost ? LOST_PATIENCE_SECONDS : PATIENCE_SECONDS) +
+           (ndp_in_allocation() ? 2 * ndp_stop_seconds() : 0);
+}
 
 static void kill_all(ndp_mpirun_watch *w) {
     for (int i = 0; i < w->n; i++)
@@ -137,7 +162,7 @@ int ndp_mpirun_watch_wait(ndp_mpirun_watch *w, const volatile sig_atomic_t *stop
             return stopping && code == 128 + SIGUSR1 ? 128 + SIGINT : code;
         }
         look_at_ranks(w);
-        if (w->failed > 0 && !w->killed && ndp_now() - w->failed > patience())
+        if (w->failed > 0 && !w->killed && ndp_now() - w->failed > patience(w))
             kill_all(w);
         if (stop && *stop && ndp_now() >= next_stop) {
             kill(w->mpirun, SIGUSR1);

@@ -5,7 +5,7 @@
 #include "comm/launched.h"
 #include <signal.h>
 
-enum { NDP_WATCHED_RANKS = 256 };
+enum { NDP_WATCHED_RANKS = 256, NDP_LOST_HOSTS = 8 };
 
 typedef struct ndp_mpirun_watch {
     pid_t mpirun;
@@ -13,14 +13,16 @@ typedef struct ndp_mpirun_watch {
     int errors;                           /* the end of a pipe: what mpirun and the ranks write to stderr */
     ndp_sibling ranks[NDP_WATCHED_RANKS]; /* that it has started on this host */
     int n;
-    int first;     /* of these, the one that ended first; -1: none yet, or it is not certain */
-    bool ended;    /* some of them */
-    bool printed;  /* something that is no warning was written */
-    bool said;     /* a rank has said why */
-    double failed; /* when a rank said that the run has failed, or mpirun that it lost a host; 0: not yet */
-    bool killed;   /* mpirun did not end after that, and was killed */
-    char line[96]; /* the beginning of the line that is being written */
+    int first;      /* of these, the one that ended first; -1: none yet, or it is not certain */
+    bool ended;     /* some of them */
+    bool printed;   /* something that is no warning was written */
+    bool said;      /* a rank has said why */
+    double failed;  /* when a rank said that the run has failed, or mpirun that it lost a host; 0: not yet */
+    bool killed;    /* mpirun did not end after that, and was killed */
+    char line[512]; /* the beginning of the line that is being written */
     int length;
+    char lost[NDP_LOST_HOSTS][256]; /* hosts that ranks or mpirun have lost, by their own names */
+    int n_lost;
     char dead[64]; /* "rank 2 (process 71)", which its peers have seen die before any other; empty: none */
 } ndp_mpirun_watch;
 

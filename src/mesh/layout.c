@@ -95,9 +95,9 @@ typedef struct layout_search {
 
 static double change(int asked, int size) { return asked ? fabs(log((double)size / asked)) : 0; }
 
-/* The sum of |log(new / asked)|, weighted: among equal changes those of the data axes come first, which affect model
- * and batch least. Only cp comes before them where sp shrinks: both cut the sequence, and the batch stays the same. */
-static double distance(const ndp_layout *asked, const ndp_layout *l) {
+/* Among equal changes those of the data axes come first, which affect model and batch least. Only cp comes before them
+ * where sp shrinks: both cut the sequence, and the batch stays the same. */
+double ndp_layout_distance(const ndp_layout *asked, const ndp_layout *l) {
     double sum = change(asked->size[NDP_EP], l->size[NDP_EP]) * ndp_axis_table[NDP_EP].weight;
     for (int axis = 0; axis < NDP_AXES; axis++) {
         bool instead = axis == NDP_CP && l->size[NDP_SP] < asked->size[NDP_SP];
@@ -112,7 +112,7 @@ static void take(layout_search *s, const ndp_layout *l) {
     if (breaks_rule(l, s->facts, why))
         return;
     int at = s->found;
-    double far = distance(s->asked, l);
+    double far = ndp_layout_distance(s->asked, l);
     while (at > 0 && far < s->distances[at - 1])
         at--;
     if (at == SUGGESTIONS)

@@ -114,6 +114,10 @@ typedef struct ndp_layout_facts {
  * may be NULL (product only). */
 NDP_API ndp_status ndp_layout_resolve(ndp_layout *layout, int world, const ndp_layout_facts *facts);
 
+/* How far a layout is from one that was asked for, of which auto sizes count nothing: the sum of |log(new / asked)|,
+ * weighted by axis. */
+NDP_API double ndp_layout_distance(const ndp_layout *asked, const ndp_layout *l);
+
 /* What a mesh needs to know about the model that runs on it. */
 typedef struct ndp_mesh_facts {
     int kv_heads;

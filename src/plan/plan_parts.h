@@ -61,6 +61,9 @@ typedef struct ndp_plan_trial {
 /* Builds the programs of one rank of each stage and size of parts, fewer than a check does, and proves nothing. */
 ndp_status ndp_plan_try(const ndp_dry_run *d, const ndp_model *m, const ndp_price *price, ndp_plan_trial *out);
 
+/* What a job needs, by its own programs, as ndp_propose_layouts has it (propose.c). */
+ndp_status ndp_propose_job(const ndp_job *j, const ndp_propose_opts *o, ndp_proposal *out);
+
 /* What the fullest of a job's ranks needs. */
 typedef struct ndp_plan_need {
     int rank, stage; /* `stage`: the first of those that it holds */

@@ -113,7 +113,7 @@ static const char *bound_of(const ndp_plan_trial *t, bool pipeline) {
     return t->waits < 0.3 ? "compute" : pipeline && t->bubble > t->waits / 2 ? "pipeline" : "communication";
 }
 
-static ndp_status try_job(const ndp_job *j, const ndp_propose_opts *o, ndp_proposal *out) {
+ndp_status ndp_propose_job(const ndp_job *j, const ndp_propose_opts *o, ndp_proposal *out) {
     ndp_model m;
     ndp_dry_run d;
     ndp_plan_trial t = {0};
@@ -143,7 +143,7 @@ static ndp_status try_layout(ndp_config *c, const ndp_layout *l, const ndp_propo
         c->train.recompute = ways[way];
         st = ndp_job_init(c, o->ranks, &j);
         if (st == NDP_OK) {
-            st = try_job(&j, o, out);
+            st = ndp_propose_job(&j, o, out);
             ndp_job_release(&j);
         }
     }

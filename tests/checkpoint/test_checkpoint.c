@@ -482,7 +482,15 @@ static void leavings_are_swept(void **state) {
     assert_int_equal(mkdir(in(*state, ".step-00000002.tmp", path), 0777), 0);
     put_file(in(*state, ".step-00000002.tmp/model.safetensors", path), "x", 1);
     assert_int_equal(mkdir(in(*state, ".other.tmp", path), 0777), 0);
+    /* It loses its name before any of its files: who has written it may be about to commit it. */
+    ndp_fault_arm(NDP_FAULT_RENAME, 1);
+    CHECK_FAILS(ndp_checkpoint_clean(*state), NDP_EIO, "cannot rename ");
+    ndp_fault_arm(NDP_FAULT_RENAME, 0);
+    assert_true(ndp_path_exists(in(*state, ".step-00000002.tmp/model.safetensors", path)));
+    assert_int_equal(mkdir(in(*state, ".step-00000002.0.tmp", path), 0777), 0); /* of a start that was killed here */
+    put_file(in(*state, ".step-00000002.0.tmp/model.safetensors", path), "x", 1);
     CHECK_OK(ndp_checkpoint_clean(*state));
+    assert_false(ndp_path_exists(in(*state, ".step-00000002.0.tmp", path)));
     assert_false(ndp_path_exists(in(*state, ".step-00000002.tmp", path)));
     assert_true(ndp_path_exists(in(*state, ".other.tmp", path)));
     CHECK_OK(check_step(*state, 1, 0, 1));

@@ -188,6 +188,52 @@ static void a_holder_of_an_earlier_boot(void **state) {
 
 /* ---- other hosts ---- */
 
+/* --restarts: the ranks of the start before have been given up, wherever they are and whether they live. */
+static void a_launcher_starts_again(void **state) {
+    static const struct {
+        const char *then, *now;
+        bool taken;
+    } cases[] = {{"boot-17-4.0", "boot-17-4.1", true},
+                 {"boot-17-4.9", "boot-17-4.10", true},
+                 {"boot-17-4.1", "boot-17-4.1", false},
+                 {"boot-17-4.2", "boot-17-4.1", false},
+                 {"boot-17-4.0", "boot-17-44.1", false},
+                 {"boot-18-4.0", "boot-17-4.1", false},
+                 {"", "boot-17-4.1", false},
+                 {"boot-17-4.0", "", false},
+                 {"boot", "boot", false}};
+    char path[512];
+    for (int here = 0; here < 2; here++)
+        for (int i = 0; i < NDP_COUNT(cases); i++) {
+            ndp_holder h = holder_elsewhere();
+            if (here)
+                ndp_holder_self(&h);
+            h.generation = 3;
+            snprintf(h.launcher, sizeof h.launcher, "%s", cases[i].then);
+            put_holder(*state, "lock", &h);
+            setenv("NDP_LAUNCHER", cases[i].now, 1);
+            if (!cases[i].taken) {
+                refused(*state, NDP_EINVAL, "is in use: process ");
+                assert_int_equal(unlink(in(*state, "lock", path)), 0);
+                continue;
+            }
+            ndp_lock *l = take(*state);
+            assert_non_null(strstr(ndp_lock_note(l), "whose launcher has started these ranks in place of it; "
+                                                     "generation 4"));
+            ndp_lock_destroy(l);
+        }
+    setenv("NDP_LAUNCHER", "boot-17-4.0", 1);
+    ndp_lock *before = take(*state);
+    setenv("NDP_LAUNCHER", "boot-17-4.1", 1);
+    ndp_lock *now = take(*state);
+    CHECK_FAILS(ndp_lock_check(before), NDP_EINVAL, "has taken over the run folder ");
+    CHECK_OK(ndp_lock_check(now));
+    ndp_lock_destroy(before);
+    CHECK_OK(ndp_lock_check(now));
+    ndp_lock_destroy(now);
+    unsetenv("NDP_LAUNCHER");
+}
+
 static void a_holder_elsewhere_is_refused(void **state) {
     ndp_holder h = holder_elsewhere(), self;
     put_holder(*state, "lock", &h);
@@ -393,6 +439,47 @@ static void a_save_without_the_lock(void **state) {
     ndp_lock_destroy(l);
 }
 
+/* A lost host comes back while its threads write a save. The run that has taken over may have cleaned the folder. */
+static void a_background_save_of_an_older_generation(void **state) {
+    char path[512], checkpoints[512];
+    for (int cleaned = 0; cleaned < 2; cleaned++) {
+        part p;
+        ndp_background_save *b;
+        ndp_save_cost cost = {0};
+        int64_t bytes;
+        bool ended = false;
+        part_init(&p, 0, 1, TENSORS, 1);
+        setenv("NDP_LAUNCHER", "boot-17-4.0", 1);
+        ndp_lock *before = take(*state);
+        ndp_save_request r = {in(*state, "checkpoints", checkpoints),
+                              {.step = 1, .lock = before},
+                              tensors,
+                              p.pieces,
+                              TENSORS,
+                              p.n,
+                              0,
+                              NDP_SHARD_BYTES};
+        CHECK_OK(ndp_folder_create(checkpoints));
+        CHECK_OK(ndp_background_save_bytes(NULL, &r, &bytes));
+        void *space = malloc((size_t)bytes + 1);
+        CHECK_OK(ndp_background_save_begin(NULL, &r, space, bytes, &b));
+        setenv("NDP_LAUNCHER", "boot-17-4.1", 1);
+        ndp_lock *now = take(*state);
+        if (cleaned)
+            CHECK_OK(ndp_checkpoint_clean(checkpoints));
+        ndp_status st = NDP_OK;
+        while (st == NDP_OK && !ended)
+            st = ndp_background_save_go_on(b, &ended, &cost);
+        CHECK_FAILS(st, NDP_EINVAL, "has taken over the run folder ");
+        assert_false(cost.committed || ndp_path_exists(in(checkpoints, "step-00000001", path)));
+        free(space);
+        ndp_lock_destroy(before);
+        ndp_lock_destroy(now);
+        CHECK_OK(ndp_folder_remove(checkpoints));
+    }
+    unsetenv("NDP_LAUNCHER");
+}
+
 /* ---- files that are not locks, calls that fail ---- */
 
 static void no_locks(void **state) {
@@ -447,6 +534,7 @@ int main(void) {
         LOCK_TEST(the_counter_grows),
         LOCK_TEST(a_dead_holder_of_this_host),
         LOCK_TEST(a_holder_of_an_earlier_boot),
+        LOCK_TEST(a_launcher_starts_again),
         LOCK_TEST(a_holder_elsewhere_is_refused),
         LOCK_TEST(a_silent_holder_elsewhere),
         LOCK_TEST(a_reader_that_slept),
@@ -454,6 +542,7 @@ int main(void) {
         LOCK_TEST(a_taker_that_died),
         LOCK_TEST(a_holder_that_lost_it),
         LOCK_TEST(a_save_without_the_lock),
+        LOCK_TEST(a_background_save_of_an_older_generation),
         LOCK_TEST(no_locks),
         LOCK_TEST(calls_that_fail),
     };

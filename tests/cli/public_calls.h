@@ -136,6 +136,7 @@ typedef struct calling {
     ndp_proposal proposal;
     ndp_verdict verdict;
     ndp_against against;
+    ndp_restart restart;
     ndp_reply reply;
     ndp_generated generated;
     double *numbers, number;
@@ -233,6 +234,7 @@ static const char *const layouts[] = {"tp=1"};
 #define TOPOLOGY (&(ndp_topology_opts)NDP_TOPOLOGY_OPTS_INIT)
 #define VERIFY (&(ndp_verify_opts){.layouts = layouts, .n = 1, .steps = 1})
 #define DUMP (&(ndp_dump_opts){.folder = it->run})
+#define RESTART (&(ndp_restart_opts){.hostfile = it->hosts})
 #define AGAINST (&(ndp_against_opts){.folder = it->run})
 #define EVALUATE                                                                                                       \
     (&(ndp_evaluate_opts){.model = it->model,                                                                          \
@@ -350,6 +352,8 @@ static const char *const layouts[] = {"tp=1"};
     S(ndp_place_ranks, "hostfile cluster", P(c, it->config), P(hostfile, it->hosts), P(cluster, it->cluster),          \
       P(hosts, &it->names), P(text, &it->text[0]))                                                                     \
     V(ndp_rank_hosts_free, P(hosts, it->names))                                                                        \
+    S(ndp_restart_find, "", P(c, it->config), P(o, RESTART), P(out, &it->restart))                                     \
+    V(ndp_restart_release, P(r, &it->restart))                                                                         \
     S(ndp_cluster_help, "", P(text, &it->text[0]))                                                                     \
     S(ndp_verify, "", P(c, it->config), P(o, VERIFY), P(verdicts, &it->verdict))                                       \
     S(ndp_verify_dump, "", P(c, it->config), P(o, DUMP))                                                               \

@@ -86,6 +86,10 @@ static void options_that_lack_something(void **state) {
     CHECK_FAILS(ndp_verify_dump(it->config, &(ndp_dump_opts){0}), NDP_EINVAL, "ndp_verify_dump: o->folder is NULL");
     CHECK_FAILS(ndp_verify_against(it->config, &(ndp_against_opts){0}, &it->against), NDP_EINVAL,
                 "ndp_verify_against: o->folder is NULL");
+    ndp_restart_opts restart = NDP_RESTART_OPTS_INIT;
+    CHECK_FAILS(ndp_restart_find(it->config, &restart, &it->restart), NDP_EINVAL, "only with a hostfile");
+    restart.hostfile = it->hosts, restart.n_lost = 1;
+    CHECK_FAILS(ndp_restart_find(it->config, &restart, &it->restart), NDP_EINVAL, "ndp_restart_find: o->lost is NULL");
     ndp_train_opts train = NDP_TRAIN_OPTS_INIT;
     train.resume = true, train.accept_count = 1;
     CHECK_FAILS(ndp_train(it->config, it->world, &train), NDP_EINVAL, "ndp_train: o->accept is NULL");

@@ -59,6 +59,17 @@ add_host() {
     until [ "$(nsenter -t "$pid" -u hostname)" = "node-$1" ]; do sleep 0.1; done
 }
 
+# kill_host NODE, and revive_host NODE: another one of that name and address, on the first bridge.
+kill_host() {
+    kill -KILL "$(cat "$work/$1")"
+    rm "$work/$1"
+}
+revive_host() {
+    add_host "${1#node-}" ndp0
+    ip neigh flush all
+    for other in $(each_host); do on "node-$other" ip neigh flush all; done
+}
+
 # make_hosts N [FIRST]: N hosts; with FIRST, only so many on the first bridge. This process becomes the host `head`.
 make_hosts() {
     hosts_made=$1
@@ -80,6 +91,8 @@ case \$host in
 10.77.0.*) host=node-\${host##*.} ;;
 *) host=\${host%%.*} ;;
 esac
+# As ssh, it needs the network: a host that can be reached refuses this.
+timeout 4 bash -c ": </dev/tcp/\$host/1" 2>&1 | grep -q refused || exit 255
 pid=\$(cat "$work/\$host")
 shift
 exec nsenter -t "\$pid" --net --mount --uts --ipc --pid -- sh -c "\$*"

@@ -1,6 +1,7 @@
 #!/bin/sh
 # A host whose link goes down, or that is killed: it is named within 45 s at the default time limit of 300 s, and the run ends
-# with its code, or starts again. A host that is slow, or whose link loses packets, is not taken for a lost one.
+# with its code, or starts again, or says what to do. A host that is slow is not taken for a lost one (more of it, and links that
+# lose packets, in long_partitions.sh).
 . "$(dirname "$0")/hosts.sh"
 . "$(dirname "$0")/../cli/cases.sh"
 make_job
@@ -74,33 +75,16 @@ goes_on
 stop_it
 lines err 0 'no sign of life|has died'
 
-# A slow link that loses packets.
-if tc qdisc add dev veth1 root netem delay 1ms 2>/dev/null; then
-    begin two "dp_shard 2 tp 2"
-    for i in 1 2; do
-        tc qdisc replace dev "veth$i" root netem delay 250ms loss 10%
-        on "node-$i" tc qdisc replace dev eth0 root netem delay 250ms loss 10%
-    done
-    sleep 70
-    for i in 1 2; do
-        tc qdisc del dev "veth$i" root
-        on "node-$i" tc qdisc del dev eth0 root
-    done
-    goes_on
-    stop_it
-    lines err 0 'no sign of life|has died'
-else
-    echo "this kernel has no netem: no packets are lost" >&2
-fi
-
-# The link is there again when the ranks start again.
+# The link is there again when the ranks start again; there is no other host.
 begin two "dp_shard 2 tp 2" --restarts 2 --set checkpoint.minutes=0.01
 saved() { ls -d run/checkpoints/step-* >/dev/null 2>&1; }
 within saved || fail "no checkpoint"
 link node-2 down
+named() { grep -q 'no sign of life' err; }
+within named || fail "not named"
+link node-2 up
 restarts() { grep -q '^restart 1 of 2' out; }
 within restarts || fail "no restart"
-link node-2 up
 goes_on
 stop_it
 says out '^restart 1 of 2: the ranks ended with code 1' '^resume: from step'
@@ -108,11 +92,34 @@ says out '^restart 1 of 2: the ranks ended with code 1' '^resume: from step'
 # The host is gone, with all of its processes.
 begin two "dp_shard 2 tp 2"
 began=$(date +%s)
-kill -KILL "$(cat "$work/node-2")"
+kill_host node-2
 wait "$pid"
 code=$?
 [ "$code" != 0 ] || fail "it ended well"
 [ $(($(date +%s) - began)) -le 20 ] || fail "it took $(($(date +%s) - began)) s"
 says err '^ndparallel: .*(rank [23]|node-2)'
+
+# Two slots are left for four ranks.
+lose_node_2() {
+    revive_host node-2
+    begin two "dp_shard 2 tp 2" --restarts 1 --set checkpoint.minutes=0.01 "$@"
+    within saved || fail "no checkpoint"
+    kill_host node-2
+}
+lose_node_2
+wait "$pid"
+code=$?
+[ "$code" != 0 ] || fail "it ended well"
+says err '^ndparallel: host node-2 is lost: two has 2 slots left for 4 ranks. Add slots to it, start with --oversubscribe'
+lines out 0 '^restart 1'
+for option in --oversubscribe --elastic; do
+    lose_node_2 $option
+    resumed() { grep -q '^resume: from step' out; }
+    within resumed || fail "it did not go on"
+    goes_on
+    stop_it
+done
+says out '^restart 1 of 1: .*; host node-2 is lost; the layout changes for 2 ranks instead of 4: dp_shard 2 -> 1; the global batch stays 12' \
+    '^layout: tp 2 on 2 ranks'
 
 end_of_cases
