@@ -24,16 +24,48 @@ static void wait_for_message(const ndp_health *h) {
         ndp_yield();
 }
 
+/* `reports` from one state to another, once no other rank writes or reads the report; false: it is in a third state, or
+ * a rank was killed meanwhile. */
+static bool change_reports(ndp_health *h, uint32_t from, uint32_t to) {
+    uint32_t now = from;
+    double deadline = ndp_now() + DRAIN_SECONDS;
+    while (!atomic_compare_exchange_strong(&h->reports, &now, to)) {
+        if (now != 1 || ndp_now() > deadline)
+            return false;
+        now = from;
+        ndp_yield();
+    }
+    return true;
+}
+
+void ndp_health_report(ndp_health *h, int rank, const char *message) {
+    if (message && change_reports(h, 0, 1)) { /* else another rank is before this one */
+        h->reporter = rank;
+        snprintf(h->report, sizeof h->report, "%s", message);
+        atomic_store(&h->reports, 2);
+    }
+    if (!message && change_reports(h, 2, 1))
+        atomic_store(&h->reports, h->reporter == rank ? 0 : 2);
+}
+
+/* What is recorded: a report that the other ranks have not come to hear, else the message. */
+static void record(ndp_health *h, int rank, const char *message) {
+    int owner = rank, length = 0;
+    if (sscanf(message, "rank %d: %n", &owner, &length) != 1 || length == 0 || owner < 0 || owner >= h->world) {
+        owner = rank;
+        length = 0;
+    }
+    bool report = change_reports(h, 2, 1);
+    h->rank = report ? h->reporter : owner;
+    snprintf(h->message, sizeof h->message, "%s", report ? h->report : message + length);
+    if (report)
+        atomic_store(&h->reports, 2);
+}
+
 void ndp_health_record(ndp_health *h, int rank, const char *message) {
     uint32_t none = 0;
     if (atomic_compare_exchange_strong(&h->failed, &none, 1)) {
-        int owner = rank, length = 0;
-        if (sscanf(message, "rank %d: %n", &owner, &length) != 1 || length == 0 || owner < 0 || owner >= h->world) {
-            owner = rank;
-            length = 0;
-        }
-        h->rank = owner;
-        snprintf(h->message, sizeof h->message, "%s", message + length);
+        record(h, rank, message);
         atomic_store(&h->failed, 2);
     }
     wait_for_message(h);
