@@ -52,10 +52,9 @@ ndp_status ndp_agree(ndp_comm *world, ndp_status mine) {
     ndp_status st = exchange(world, &word, message, &root);
     if (mine != NDP_OK && st == NDP_OK)
         ndp_comm_report(world, NULL);
-    if (st != NDP_OK &&
-        mine != NDP_OK) { /* another rank has ended the run meanwhile: this rank's own error is the cause */
-        ndp_error_set(mine, own);
-        return mine;
+    if (st != NDP_OK && mine != NDP_OK) { /* they have not met: this rank's own error is the cause */
+        ndp_error_set(NDP_ECOMM, own);
+        return NDP_ECOMM;
     }
     NDP_TRY(st);
     if (word == 0)
