@@ -59,9 +59,9 @@ void ndp_memory_lacked(size_t bytes) { lacked = bytes > 0 ? bytes : 1; }
 /* Adds to the message that there was no memory before. */
 static ndp_status add_lacked(ndp_status code, char *message, size_t room) {
     size_t bytes = lacked, n = strlen(message);
-    lacked = 0;
     if (!bytes || code == NDP_ENOMEM || code == NDP_EINTR)
-        return code;
+        return code; /* a caller may put an error of its own in the place of this one */
+    lacked = 0;
     snprintf(message + n, room - n, "; before that there was not enough memory for %zu bytes", bytes);
     return code == NDP_EINVAL || code == NDP_EFORMAT ? NDP_ENOMEM : code;
 }

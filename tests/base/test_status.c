@@ -95,6 +95,7 @@ static void a_lack_of_memory_is_told_with_what_comes_of_it(void **state) {
     ndp_memory_lacked(64);
     CHECK_FAILS(NDP_FAIL(NDP_ENOMEM, "no room"), NDP_ENOMEM, "no room");
     assert_null(strstr(ndp_error_message(), "before"));
+    CHECK_FAILS(checked(0), NDP_ENOMEM, "0 is not positive; before that");
 }
 
 int main(void) {
