@@ -1,9 +1,9 @@
 #!/bin/sh
-# Faults at every place of the program where a call can fail (fault_points/fault_points.c): the call fails, does a part, or the
-# process is killed there. Then: the message names the cause, nothing hangs, no signal but ours ends a process, no checkpoint that
+# Faults at every place of the program where a call can fail (fault_points/fault_points.c): the call fails, does a part, the
+# process is killed there, or the run is stopped (SIGTERM to its parent). Then: the message names the cause, nothing hangs, no signal but ours ends a process, no checkpoint that
 # was announced is lost, and the same command, or --resume, ends with the bytes of a run that was left alone.
 # A short test draws a few; a long one tries all; NDP_FAULTS=N so many of each job, of NDP_FAULT_JOBS="train-2 merge-1" alone, and of those that
-# match NDP_FAULT_LIKE: " 1 12$" is the first reaching of each place without memory. NDP_SEED repeats.
+# match NDP_FAULT_LIKE: " 1 12$" is the first reaching of each place without memory, " -1$" are kills, " -3$" stops. NDP_SEED repeats.
 . "$(dirname "$0")/cases.sh"
 points=${NDP_BUILD_DIR:-$(dirname "$NDP_PROGRAM")}/libfault_points.so
 [ -z "${NDP_SANITIZE:-}" ] && [ -e "$points" ] || { echo "skipped: a sanitizer has these calls for itself"; exit 77; }
@@ -97,6 +97,17 @@ step_of() { sed -n "s/.*$1.*step[ -]0*\([1-9][0-9]*\).*/\1/p" out | tail -n 1; }
 left_processes() { grep -lsF "$work/" /proc/[0-9]*/environ 2>/dev/null | while read -r p; do p=${p%/environ}; readlink "$p/exe" 2>/dev/null; done | grep -xF "$NDP_PROGRAM"; }
 all_gone() { [ -z "$(left_processes)" ]; }
 
+# After a stop: a step that was made is saved, unless it came after the end. Commands that do not train just end.
+judge_stop() {
+    case $code-$command in 0-* | 143-[!t]*) return ;; esac
+    code_is 130
+    lines err 1 '^ndparallel'
+    ours err | grep '^ndparallel' | sed 's/[0-9][0-9.]*/N/g' >>"$work/stops"
+    steps=$(cat run/metrics.jsonl 2>/dev/null | wc -l)
+    newest=$(ls -d run/checkpoints/step-* 2>/dev/null | tail -n 1 | sed 's/.*step-0*//')
+    [ "$steps" = "${newest:-0}" ] || fail "$steps steps were made, step ${newest:-0} is saved"
+}
+
 # After the fault: what it says.
 judge() {
     if [ "$how" = -1 ]; then
@@ -109,6 +120,8 @@ judge() {
             fi
             ;;
         esac
+    elif [ "$how" = -3 ]; then
+        judge_stop
     elif [ $code = 124 ] || [ $code -gt 128 ]; then
         fail "exit code $code"
     elif [ $code != 0 ]; then
@@ -167,14 +180,14 @@ report() {
 
 hows() {
     case $1 in
-    01) echo 28 5 4 0 -1 ;;
-    02) echo 5 4 -1 ;;
-    03) echo 28 5 -1 ;;
-    04) echo 28 5 4 -1 ;;
-    05) echo 5 4 0 -1 ;;
-    06) echo 12 -1 ;;
-    07) echo 11 -1 ;;
-    08) echo 5 -1 ;;
+    01) echo 28 5 4 0 -1 -3 ;;
+    02) echo 5 4 -1 -3 ;;
+    03) echo 28 5 -1 -3 ;;
+    04) echo 28 5 4 -1 -3 ;;
+    05) echo 5 4 0 -1 -3 ;;
+    06) echo 12 -1 -3 ;;
+    07) echo 11 -1 -3 ;;
+    08) echo 5 -1 -3 ;;
     esac
 }
 
@@ -184,7 +197,7 @@ faults() {
         od -An -v -tx8 -w32 "$table" | awk -v role="${table##*.}" '$1 !~ /^0+$/ { print role, $1, substr($2, 1, 2), $4 }'
     done | while read -r role key kind count; do
         count=$(printf %d "0x$count")
-        echo "$kind $role" >>"$work/reached.$job-$ranks"
+        echo "$kind $role" >>"$work/reached.$job-$ranks$transport"
         for how in $(hows "$kind"); do
             {
                 printf '1\n2\n%s\n' "$count"
@@ -219,7 +232,7 @@ all_of() {
     injected=0 missed=0 ended=0 before_all=$failures
     head -n "$2" "faults.$1" >drawn
     while read -r role key n how; do try; done <drawn
-    echo "$1: $(wc -l <"reached.$job-$ranks") places ($(cut -c1-2 "reached.$job-$ranks" | sort | uniq -c | awk '{ printf "%s%s: %s", s, $2, $1; s = ", " }')), $all faults of them; $injected injected, $ended ended the program, $missed not reached again; $((failures - before_all)) failures"
+    echo "$1: $(wc -l <"reached.$job-$ranks$transport") places ($(cut -c1-2 "reached.$job-$ranks$transport" | sort | uniq -c | awk '{ printf "%s%s: %s", s, $2, $1; s = ", " }')), $all faults of them; $injected injected, $ended ended the program, $missed not reached again; $((failures - before_all)) failures"
 }
 
 jobs=${NDP_FAULT_JOBS:-"train-1 train-2 save-1 save-2 dpo-1 dpo-2 lora-1 lora-2 resume-1 resume-2 restart-2 cache-1 cache-2 export-1 merge-1 import-1"}
@@ -231,4 +244,5 @@ if [ -n "${NDP_TEST_EVERY:-}" ]; then
 fi
 for j in $jobs; do all_of "$j" "$most"; done
 cd "$work" || exit 1
+[ ! -e stops ] || sort stops | uniq -c
 end_of_cases

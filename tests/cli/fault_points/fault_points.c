@@ -6,8 +6,8 @@
  * FAULT_TABLE=PATH: the counts, in PATH.ROLE, where ROLE is a rank, or `parent`: slots of four 64-bit words, so that
  * `od -t x8 -w32` prints a place a line, whatever became of the process.
  * FAULT_AT="ROLE KEY N HOW": there the N-th call at the place KEY (hexadecimal) fails. HOW: a number of errno, 0 for a
- * part of what was to be written or read, -1 for SIGKILL. Once, in whichever process of that role gets there:
- * PATH.fired exists from then on. */
+ * part of what was to be written or read, -1 for SIGKILL, -3 for a SIGTERM to the parent of all ranks. Once, in
+ * whichever process of that role gets there: PATH.fired exists from then on. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +28,7 @@
 #include <unwind.h>
 
 enum kind { WRITE = 1, SYNC, RENAME, OPEN, READ, MEMORY, START, MESSAGE };
-enum { DEPTH = 3, SLOTS = 1 << 14, MODULES = 128, KILLS = -1, PASSES = -2 };
+enum { DEPTH = 3, SLOTS = 1 << 14, MODULES = 128, KILLS = -1, PASSES = -2, STOPS = -3 };
 
 typedef struct slot {
     _Atomic uint64_t key, place, callers, count; /* place: kind << 56 | module << 48 | offset */
@@ -149,6 +149,8 @@ static int fault(enum kind kind, void *from) {
     errno = before;
     if (how == KILLS)
         syscall(SYS_kill, getpid(), SIGKILL);
+    if (how == STOPS)
+        syscall(SYS_kill, atoi(getenv("FAULT_PARENT")), SIGTERM);
     return how;
 }
 
@@ -160,6 +162,10 @@ __attribute__((constructor)) static void begin(void) {
     if (!to || id_of(exe) != 1)
         return;
     rank = rank ? rank : getenv("OMPI_COMM_WORLD_RANK");
+    if (!getenv("FAULT_PARENT")) { /* the first process of the run */
+        snprintf(path, sizeof path, "%d", (int)getpid());
+        setenv("FAULT_PARENT", path, 1);
+    }
     snprintf(role, sizeof role, "%s", rank ? rank : "parent");
     snprintf(path, sizeof path, "%s.%s", to, role);
     snprintf(fired, sizeof fired, "%s.fired", to);
