@@ -48,18 +48,14 @@ void ndp_health_report(ndp_health *h, int rank, const char *message) {
         atomic_store(&h->reports, h->reporter == rank ? 0 : 2);
 }
 
-/* What is recorded: a report that the other ranks have not come to hear, else the message. */
 static void record(ndp_health *h, int rank, const char *message) {
     int owner = rank, length = 0;
     if (sscanf(message, "rank %d: %n", &owner, &length) != 1 || length == 0 || owner < 0 || owner >= h->world) {
         owner = rank;
         length = 0;
     }
-    bool report = change_reports(h, 2, 1);
-    h->rank = report ? h->reporter : owner;
-    snprintf(h->message, sizeof h->message, "%s", report ? h->report : message + length);
-    if (report)
-        atomic_store(&h->reports, 2);
+    h->rank = owner;
+    snprintf(h->message, sizeof h->message, "%s", message + length);
 }
 
 void ndp_health_record(ndp_health *h, int rank, const char *message) {
@@ -74,6 +70,15 @@ void ndp_health_record(ndp_health *h, int rank, const char *message) {
 void ndp_health_fail(ndp_health *h, int rank, const char *message) {
     ndp_health_record(h, rank, message);
     drain(h);
+}
+
+void ndp_health_fail_wait(ndp_health *h, int rank, const char *message) {
+    char report[sizeof h->report + 32] = "";
+    if (change_reports(h, 2, 1)) {
+        snprintf(report, sizeof report, "rank %d: %s", h->reporter, h->report);
+        atomic_store(&h->reports, 2);
+    }
+    ndp_health_fail(h, rank, *report ? report : message);
 }
 
 ndp_status ndp_health_check(ndp_health *h) {

@@ -45,8 +45,11 @@ static inline size_t ndp_health_bytes(int world) { return sizeof(ndp_health) + (
 void ndp_health_fail(ndp_health *h, int rank, const char *message);
 /* The same, without waiting: the caller touches no memory of another rank, nor does the rank that it speaks for. */
 void ndp_health_record(ndp_health *h, int rank, const char *message);
-/* `rank` has failed with `message`, and is about to meet all others to say so. If the run ends before they have met,
- * because they wait elsewhere, this is the failure that is recorded. NULL: they have met. */
+/* The same for a wait that cannot end. If a rank has reported a failure that the others have not come to hear, that is
+ * the one recorded. */
+void ndp_health_fail_wait(ndp_health *h, int rank, const char *message);
+/* `rank` has failed with `message`, and is about to meet all others to say so: the cause if a wait fails meanwhile.
+ * NULL: they have met. */
 void ndp_health_report(ndp_health *h, int rank, const char *message);
 /* NDP_ECOMM "rank R failed: message" after a failure; no rank is in another's memory then. */
 ndp_status ndp_health_check(ndp_health *h);
