@@ -160,7 +160,8 @@ try() {
     grep -q '^ndparallel: .* no memory; .* not in it' err.first 2>/dev/null && kept='^{' || kept='^$'
     grep -v "$kept" "$work/whole.$job" >expected
     grep -v "$kept" results >more && mv more results
-    cmp -s results expected || { diff expected results | head -n 5; fail "other results than without a fault"; }
+    # A checkpoint that cannot be read is not used, with a warning.
+    grep -q 'is DAMAGED and not used' err || cmp -s results expected || { diff expected results | head -n 5; fail "other results than without a fault"; }
     [ "$failures" = "$before" ] || report
     cd "$work" || exit 1
 }
