@@ -61,6 +61,23 @@ NDP_API ndp_status ndp_checkpoints_remove(const char *run, const char *const *na
  * damaged, or one of these files is gone or of another model. */
 NDP_API ndp_status ndp_checkpoint_export(const char *run, int64_t step, const char *folder, int64_t *exported);
 
+/* Since 0.2.0. */
+typedef struct ndp_gguf_opts {
+    const char *model; /* a Hugging Face folder, or its name in the Hub cache; or the folder of a run */
+    const char *file;  /* must not exist */
+    const char *type;  /* of matrices: "fp32", "bf16", "f16" or "q8_0"; NULL: "bf16" */
+    int64_t step;      /* of a run's checkpoint; 0: the newest whole one */
+} ndp_gguf_opts;
+#define NDP_GGUF_OPTS_INIT                                                                                             \
+    { NULL, NULL, NULL, 0 }
+/* Writes a model as a GGUF file, which llama.cpp, Ollama and LM Studio run: the names, values and order of numbers of
+ * llama.cpp's converter. An adapter that a run has trained is merged first. *tensors: how many the file has. The memory
+ * does not depend on the model's size; of a run, the disk holds its model folder as well meanwhile. The file appears
+ * complete or not at all. NDP_EINVAL: the file exists, the type is none of these, or as of ndp_checkpoint_export;
+ * NDP_ENOTSUP: the family or the tokenizer is not one that llama.cpp has (the message lists those that are). Since
+ * 0.2.0. */
+NDP_API ndp_status ndp_gguf_export(const ndp_gguf_opts *o, int64_t *tensors);
+
 /* ---- looking at runs ---- */
 
 /* Lists the run folders at `folder` and up to three levels below it, as lines of at most 79 columns below a heading, or

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_types.h"
+#include "checkpoint/shards.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -127,33 +128,31 @@ ndp_status ndp_safetensors_size(const ndp_tensor_spec *specs, int n, int64_t *by
 
 /* ---- the file ---- */
 
-/* Reports the cause in `errno`; for a full disk, also how much space is missing. */
-static ndp_status write_failed(const ndp_safetensors_writer *w) {
+ndp_status ndp_write_failed(const char *path, int64_t bytes) {
     int cause = errno;
     char need[16], free_bytes[16] = "unknown";
     struct statvfs fs;
-    char *folder = strdup(w->path), *slash = folder ? strrchr(folder, '/') : NULL;
+    char *folder = strdup(path), *slash = folder ? strrchr(folder, '/') : NULL;
     if (slash)
         *slash = '\0';
     if (folder && statvfs(slash ? folder : ".", &fs) == 0)
         ndp_human_bytes((double)fs.f_bavail * (double)fs.f_frsize, free_bytes);
     free(folder);
-    ndp_human_bytes((double)w->size, need);
+    ndp_human_bytes((double)bytes, need);
     if (cause == ENOSPC || cause == EDQUOT || cause == EFBIG)
         return NDP_FAIL(
             NDP_EIO,
             "cannot write '%s': %s; the file needs %lld bytes (%s), its disk has %s free. Free some space, or choose "
             "another folder",
-            w->path, strerror(cause), (long long)w->size, need, free_bytes);
-    return NDP_FAIL(NDP_EIO, "cannot write '%s': %s", w->path, strerror(cause));
+            path, strerror(cause), (long long)bytes, need, free_bytes);
+    return NDP_FAIL(NDP_EIO, "cannot write '%s': %s", path, strerror(cause));
 }
 
 static ndp_status write_at(ndp_safetensors_writer *w, const void *data, size_t size, int64_t at) {
-    return ndp_write_at(w->fd, data, size, at) ? write_failed(w) : NDP_OK;
+    return ndp_write_at(w->fd, data, size, at) ? ndp_write_failed(w->path, w->size) : NDP_OK;
 }
 
-/* Reserves all space at once; on a file system that cannot, only sets the size. */
-static int reserve(int fd, int64_t size) {
+int ndp_file_reserve(int fd, int64_t size) {
     if (ndp_fault(NDP_FAULT_WRITE))
         return -1;
     int r;
@@ -167,8 +166,8 @@ ndp_status ndp_safetensors_create(const char *path, const ndp_tensor_spec *specs
     ndp_safetensors_writer *w = NULL;
     NDP_TRY(writer_new(path, specs, n, &w));
     w->fd = ndp_fault(NDP_FAULT_WRITE) ? -1 : open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    ndp_status st =
-        w->fd < 0 || reserve(w->fd, w->size) ? write_failed(w) : write_at(w, w->header.data, w->header.length, 0);
+    ndp_status st = w->fd < 0 || ndp_file_reserve(w->fd, w->size) ? ndp_write_failed(w->path, w->size)
+                                                                  : write_at(w, w->header.data, w->header.length, 0);
     if (st != NDP_OK && w->fd >= 0)
         unlink(path);
     return finish(w, st, out);

@@ -89,6 +89,10 @@ ndp_status ndp_shards_share_hashes(ndp_shards *s, ndp_comm *world, const int64_t
 ndp_status ndp_shards_write_indices(ndp_shards *s, const char *folder);
 
 /* System calls around writing. They pass the fault points; errors name path and cause. */
+/* The error of creating or writing a file of so many bytes, from `errno`; of a full disk with the space it has. */
+NDP_API ndp_status ndp_write_failed(const char *path, int64_t bytes);
+/* Reserves all space of a new file; on a file system that cannot, only sets the size. -1 with errno. */
+NDP_API int ndp_file_reserve(int fd, int64_t size);
 NDP_API ndp_status ndp_durable_rename(const char *from, const char *to);
 /* Renames, unless `to` exists (*taken). File systems that cannot do this atomically check first. */
 ndp_status ndp_rename_new(const char *from, const char *to, bool *taken);

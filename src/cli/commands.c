@@ -7,9 +7,10 @@
 #include <string.h>
 
 const cli_command *const cli_commands[] = {
-    &cmd_init,     &cmd_train,    &cmd_data,     &cmd_plan,   &cmd_verify, &cmd_checkpoint, &cmd_merge,
-    &cmd_launch,   &cmd_evaluate, &cmd_generate, &cmd_runs,   &cmd_watch,  &cmd_report,     &cmd_replay,
-    &cmd_tokenize, &cmd_config,   &cmd_topology, &cmd_doctor, &cmd_env,    &cmd_help,       NULL,
+    &cmd_init,   &cmd_train,  &cmd_data,   &cmd_plan,     &cmd_verify,   &cmd_checkpoint,
+    &cmd_merge,  &cmd_export, &cmd_launch, &cmd_evaluate, &cmd_generate, &cmd_runs,
+    &cmd_watch,  &cmd_report, &cmd_replay, &cmd_tokenize, &cmd_config,   &cmd_topology,
+    &cmd_doctor, &cmd_env,    &cmd_help,   NULL,
 };
 
 const cli_synonym cli_synonyms[] = {
@@ -36,7 +37,8 @@ const cli_synonym cli_synonyms[] = {
     {"perplexity", "evaluate", NULL},
     {"import", "config import", NULL},
     {"convert", "config import", NULL},
-    {"export", "checkpoint export", NULL},
+    {"gguf", "export", "Its option is `--format gguf`"},
+    {"quantize", "export", "Its options are `--format gguf --type q8_0`"},
     {"merge-lora", "merge", NULL},
     {"merge_and_unload", "merge", NULL},
     {"merge-weights", "checkpoint export", NULL},

@@ -4,7 +4,7 @@
 
 #include "cli/cli.h"
 
-extern const cli_command cmd_train, cmd_plan, cmd_verify, cmd_checkpoint, cmd_merge, cmd_launch, cmd_evaluate,
+extern const cli_command cmd_train, cmd_plan, cmd_verify, cmd_checkpoint, cmd_merge, cmd_export, cmd_launch, cmd_evaluate,
     cmd_generate, cmd_data, cmd_tokenize, cmd_config, cmd_topology, cmd_env, cmd_help, cmd_runs, cmd_report, cmd_watch,
     cmd_replay, cmd_init, cmd_doctor;
 /* All of them, in the order of `ndparallel --help`, ending with NULL. */

@@ -62,6 +62,14 @@ bool ndp_transport_fail(ndp_transport *t, const char *message) {
     return t->health->rank == t->rank && ndp_lookout_lets_report(t);
 }
 
+bool ndp_transport_quits(ndp_transport *t, bool failed) {
+    const char *why = ndp_error_message();
+    if (!t->ops->quits || !t->health || !(failed || t->outstanding || atomic_load(&t->health->failed)))
+        return true;
+    ndp_health_fail(t->health, t->rank, *why ? why : "operations were begun and not waited for");
+    return t->ops->quits(t);
+}
+
 void ndp_transport_destroy(ndp_transport *t) {
     if (t && t->device)
         ndp_waypoints_destroy(t);
@@ -174,6 +182,7 @@ static ndp_status ended(ndp_comm *c, ndp_work *w, ndp_status st, bool wait) {
     else if (st != NDP_OK)
         ndp_journal_write(c->transport);
     c->outstanding[kind_counted(w)] += st != NDP_OK ? 0 : wait ? -1 : 1;
+    c->transport->outstanding += st != NDP_OK ? 0 : wait ? -1 : 1;
     if (st != NDP_OK || wait)
         w->comm = NULL;
     return st;

@@ -212,13 +212,18 @@ bool ndp_transport_names_calls(const ndp_transport *t);
  * message says which rank is where. The operations of the device are ended then, by all ranks. NDP_EIO: the device has
  * failed; the message has the place of the queue. */
 NDP_API ndp_status ndp_transport_drain(ndp_transport *t, ndp_queue *q);
-/* Adds the place of the queue to the error of a device's function (NDP_EIO). Returns `st`. */
+/* Adds the place of the queue to the error of a device's function (NDP_EIO), and ends the run for all ranks: the device
+ * does nothing more. Returns `st`. */
 NDP_API ndp_status ndp_transport_explain(ndp_transport *t, ndp_status st);
 /* The same for an error of the submission of what ndp_transport_at, a begin or a wait has named last, which it adds,
  * also to errors without a place: a device refuses an operation at once, or says then what has failed before. */
 NDP_API ndp_status ndp_transport_explain_submission(ndp_transport *t, ndp_status st);
 /* After a failure: waits some seconds. False: the queue does not end, and its memory must not be given back. */
 bool ndp_transport_settles(ndp_transport *t, ndp_queue *q);
+/* Before a rank gives back the device memory that peers may reach; it begins nothing any more. `failed`: it ends by an
+ * error. Then, or where a rank has failed or operations were not waited for, the run ends for all ranks, and this waits
+ * some seconds until no queue of a peer reaches the memory. False: one may, so the memory must be kept. */
+bool ndp_transport_quits(ndp_transport *t, bool failed);
 
 /* ---- on the host: the same, one function a kind ---- */
 

@@ -26,6 +26,7 @@ typedef struct ndp_transport_ops {
     ndp_status (*check)(ndp_transport *t);
     void (*abort)(ndp_transport *t, const char *message); /* NULL: there is no other rank */
     void (*destroy)(ndp_transport *t);                    /* NULL: its creator releases it */
+    bool (*quits)(ndp_transport *t); /* ndp_transport_quits after a failure; NULL: no queue of a peer reaches memory */
 } ndp_transport_ops;
 
 typedef struct ndp_host_name {
@@ -47,11 +48,13 @@ struct ndp_transport {
     bool crowded;                         /* more ranks than cores: yield at once */
     struct ndp_progress_fn *progress_fns; /* run while this rank waits (watch/wait.h) */
     int pending_shares;                   /* operations begun of which this rank has yet to do its share */
+    int outstanding;                      /* operations begun and not waited for */
     struct ndp_journal *journals;         /* by world rank (watch/journal.h); NULL without peers */
     struct ndp_waypoints *waypoints;      /* of a device's transport; of a host's: a list of those beside it */
     bool stuck;                           /* of a device's: a queue did not end (ndp_transport_settles) */
     uint32_t waypoint;                    /* of a host's: the newest one's number */
     uint32_t numbered;                    /* of a host's: communicators beside it that this rank has numbered */
+    struct nccl_transport *nccl;          /* of a host's: a list of those of NCCL beside it */
     struct ndp_state_query *state_query;  /* for ranks of other nodes (watch/state_query.h); NULL: there are none */
     const char *note;                     /* ndp_transport_note */
     const ndp_host_name *hosts;           /* by world rank; NULL: all are on one host */

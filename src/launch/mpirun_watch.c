@@ -24,6 +24,13 @@ void ndp_mpirun_watch_begin(ndp_mpirun_watch *w, pid_t mpirun, int world, int er
 
 static bool begins(const char *line, const char *with) { return strncmp(line, with, strlen(with)) == 0; }
 
+/* On a busy host, mpirun has killed the others before this process looks again; the peers' line is earlier. */
+static void note_dead(ndp_mpirun_watch *w) {
+    int rank, process, end = 0;
+    if (sscanf(w->line, "ndparallel: rank %d (process %d) has died%n", &rank, &process, &end) == 2 && end && !*w->dead)
+        snprintf(w->dead, sizeof w->dead, "rank %d (process %d)", rank, process);
+}
+
 /* A line of a rank that has failed begins with its number (cli/ranks.c, comm/watch/lookout.c). Open MPI's own words
  * about a host are those of the versions 4 and 5. */
 static void end_line(ndp_mpirun_watch *w) {
@@ -32,6 +39,7 @@ static void end_line(ndp_mpirun_watch *w) {
     w->line[w->length < (int)sizeof w->line ? w->length : (int)sizeof w->line - 1] = '\0';
     bool failed = begins(w->line, "ndparallel: rank ");
     w->said |= failed;
+    note_dead(w);
     for (int i = 0; i < NDP_COUNT(lost); i++)
         failed |= begins(w->line, lost[i]);
     if (w->failed <= 0 && failed)
@@ -89,8 +97,8 @@ static void look_at_ranks(ndp_mpirun_watch *w) {
 }
 
 const char *ndp_mpirun_watch_first(const ndp_mpirun_watch *w, char out[64]) {
-    snprintf(out, 64, "a rank");
-    if (w->first >= 0)
+    snprintf(out, 64, "%s", *w->dead ? w->dead : "a rank");
+    if (!*w->dead && w->first >= 0)
         snprintf(out, 64, "rank %d (process %d)", w->ranks[w->first].rank, (int)w->ranks[w->first].process);
     return out;
 }

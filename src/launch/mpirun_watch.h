@@ -19,8 +19,9 @@ typedef struct ndp_mpirun_watch {
     bool said;     /* a rank has said why */
     double failed; /* when a rank said that the run has failed, or mpirun that it lost a host; 0: not yet */
     bool killed;   /* mpirun did not end after that, and was killed */
-    char line[32]; /* the beginning of the line that is being written */
+    char line[96]; /* the beginning of the line that is being written */
     int length;
+    char dead[64]; /* "rank 2 (process 71)", which its peers have seen die before any other; empty: none */
 } ndp_mpirun_watch;
 
 /* `errors`: not blocking. */
@@ -28,7 +29,8 @@ void ndp_mpirun_watch_begin(ndp_mpirun_watch *w, pid_t mpirun, int world, int er
 /* Waits for the end of mpirun, and returns its exit code. What ranks write to stderr is passed on. `stop`: once it is
  * non-zero, mpirun gets SIGUSR1 every second. */
 int ndp_mpirun_watch_wait(ndp_mpirun_watch *w, const volatile sig_atomic_t *stop);
-/* "rank 1 (process 71)" if it is certain which rank ended first, as all of them were seen here, else "a rank". */
+/* "rank 1 (process 71)" if it is certain which rank ended first, as its peers have said so, or as all of them were seen
+ * here, else "a rank". */
 const char *ndp_mpirun_watch_first(const ndp_mpirun_watch *w, char out[64]);
 
 #endif

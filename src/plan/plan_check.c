@@ -95,6 +95,8 @@ static ndp_status prove(const ndp_dry_run *d, const ndp_model *m, ndp_stand_ins 
     }
     if (w->n > 1)
         NDP_TRY(ndp_program_check(w->programs, w->n));
+    if (w->n > 1 && !d->device.host_memory && !d->exec.staged)
+        NDP_TRY(ndp_program_check_queues(w->programs, w->n));
     NDP_TRY(ndp_placement_check(&(ndp_placement_opts){w->programs, w->n, &ndp_engine_claims}, proof));
     return check_scores(d, w, true);
 }

@@ -195,6 +195,14 @@ static ndp_status ready(ndp_engine *e) {
     return ndp_engine_open_host(e);
 }
 
+/* A rank that cannot become ready ends the run: its peers are in operations of their own engines. */
+static ndp_status ready_or_fail(ndp_engine *e) {
+    ndp_status st = ready(e);
+    if (st != NDP_OK)
+        ndp_transport_fail(e->opts.transport, ndp_error_message());
+    return st;
+}
+
 /* How many ranks may share memory: none on a device whose memory is not the host's, where each has its own. */
 static int node_ranks_of(const ndp_engine_opts *o) {
     if (!o->step.exec->device->host_memory)
@@ -217,7 +225,7 @@ ndp_status ndp_engine_create(const ndp_engine_opts *opts, ndp_engine **out) {
     if (st == NDP_OK)
         st = build_program(e);
     if (st == NDP_OK && opts->transport && opts->step.exec->device->executes)
-        st = ready(e);
+        st = ready_or_fail(e);
     if (st != NDP_OK) {
         ndp_engine_destroy(e);
         return st;

@@ -382,12 +382,17 @@ ndp_status ndp_engine_open_host(ndp_engine *e) {
 static void drop_pending(ndp_engine *e) {
     ndp_step_result unread;
     ndp_status st = NDP_OK;
+    ndp_error_state cause = ndp_error_swap((ndp_error_state){0});
     while (st == NDP_OK && e->host.taken < e->host.submitted)
         st = ndp_engine_result(e, &unread);
     if (e->queue)
         st = ndp_engine_drain(e, e->queue);
     if (st != NDP_OK && e->queue && e->queues)
         e->abandoned = !ndp_transport_settles(e->queues, e->queue);
+    ndp_error_forget();
+    ndp_error_swap(cause);
+    if (e->queues)
+        e->abandoned |= !ndp_transport_quits(e->queues, st != NDP_OK);
 }
 
 void ndp_engine_close_host(ndp_engine *e) {

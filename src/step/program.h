@@ -354,6 +354,12 @@ NDP_API bool ndp_program_same(const ndp_program *a, const ndp_program *b);
  * NDP_EBUG names both sides. */
 NDP_API ndp_status ndp_program_check(const ndp_program *const *programs, int n);
 
+/* How many queues of a GPU a rank uses, where each of its channels and messages has one (comm/nccl/). */
+NDP_API int ndp_program_queues(const ndp_program *p);
+/* Checks that GPUs that run $CUDA_DEVICE_MAX_CONNECTIONS queues by themselves (default 32) can run the programs of `n`
+ * ranks of one world, whichever queues share a connection (queues.c). NDP_ENOTSUP names the ranks; NDP_ENOMEM. */
+NDP_API ndp_status ndp_program_check_queues(const ndp_program *const *programs, int n);
+
 /* Checks one rank's program. Whatever overlaps what a communication reads or writes, in bytes of the planned memory,
  * runs before its begin or after its wait (order.c): NDP_EBUG names both operations. And whatever is read of a
  * gradient, or added to, was written earlier in the step; gaps between segments and padding are excepted (written.c):

@@ -105,7 +105,7 @@ static ndp_status list_stored(const ndp_run_model *m, const ndp_model *model, nd
     return NDP_OK;
 }
 
-static ndp_status write_into(const ndp_run_model *m, const char *folder) {
+ndp_status ndp_export_run_model(const ndp_run_model *m, const char *folder) {
     ndp_model model;
     ndp_tensor_list list = {0};
     NDP_TRY(ndp_model_build(&m->job.spec, &m->job.model, &model));
@@ -126,7 +126,7 @@ static ndp_status export_checkpoint(const char *run, int64_t step, const ndp_own
     if (st == NDP_OK)
         st = ndp_new_folder_begin(folder, &place);
     if (st == NDP_OK)
-        st = ndp_new_folder_end(&place, write_into(m, place.beside));
+        st = ndp_new_folder_end(&place, ndp_export_run_model(m, place.beside));
     if (st == NDP_OK)
         *exported = m->step;
     ndp_run_model_close(m);

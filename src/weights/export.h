@@ -17,6 +17,10 @@ typedef struct ndp_export {
 /* Writes what the engine trains. Collective over the world. */
 ndp_status ndp_export_engine(const ndp_export *x, const ndp_engine *e, const char *folder);
 
+/* Writes the model of an open checkpoint, or its adapter, after ndp_run_model_chat. */
+struct ndp_run_model;
+ndp_status ndp_export_run_model(const struct ndp_run_model *m, const char *folder);
+
 /* The type of exported weights: bf16 if that is what the model computes in, else that of the master weights, in which
  * adapters always are. */
 ndp_dtype ndp_export_type(const ndp_model_opts *o);

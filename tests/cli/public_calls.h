@@ -227,6 +227,7 @@ static const char *const layouts[] = {"tp=1"};
 #define DATA (&(ndp_data_opts)NDP_DATA_OPTS_INIT)
 #define PROPOSE (&(ndp_propose_opts)NDP_PROPOSE_OPTS_INIT)
 #define DOCTOR (&(ndp_doctor_opts){.axes = false})
+#define GGUF (&(ndp_gguf_opts){.model = it->model, .file = it->data})
 #define MERGE (&(ndp_merge_opts){.model = it->model, .adapter = it->model, .folder = it->data})
 #define SCREEN (&(ndp_screen_opts){.columns = 80, .rows = 24})
 #define TOPOLOGY (&(ndp_topology_opts)NDP_TOPOLOGY_OPTS_INIT)
@@ -331,6 +332,7 @@ static const char *const layouts[] = {"tp=1"};
     S(ndp_checkpoints_examine, "", P(run, it->run), P(steps, it->steps), 1, false, F(each, on_entry), P(user, it))     \
     S(ndp_checkpoints_remove, "", P(run, it->run), P(names, words), 1, false)                                          \
     S(ndp_checkpoint_export, "", P(run, it->run), 0, P(folder, it->data), P(exported, &it->count))                     \
+    S(ndp_gguf_export, "", P(o, GGUF), P(tensors, &it->count))                                                         \
     S(ndp_runs_list, "", P(folder, it->run), false, P(text, &it->text[0]))                                             \
     S(ndp_runs_report, "", P(runs, words), 1, P(path, it->checkpoints))                                                \
     S(ndp_watch_create, "state", P(run, it->seen), P(state, &it->watched), P(out, &it->watch_out))                     \

@@ -287,6 +287,10 @@ run merge --model run/model --adapter adapter -o merged --json
 code_is 0
 keys_are "" folder model adapter tensors
 documented "merge"
+run export run --format gguf -o run.gguf --json
+code_is 0
+keys_are "" file model tensors
+documented "export"
 run config import "$NDP_SOURCE_DIR/tests/import/files/accelerate_nd.yaml" --json
 code_is 0
 keys_are "" output job notes

@@ -41,4 +41,44 @@ code_is 1
 says err '^ndparallel: .* and all other ranks have begun it, but it does not complete: ranks 0-1 wait, rank [01] waits at #[0-9]+ [a-z_]+ [^ ]+ \('
 lines err 1 '^ndparallel'
 [ "$(sed -n 's/ ncclCommAbort .*//p' lost.calls | sort -u | wc -l)" = 2 ] || fail "not both ranks abort NCCL's communicators"
+unset FAKE_NCCL_STICK_AT
+
+# Several communicators hang: all of a rank are aborted in one group, or the abort never returns.
+four="--transport shm --set train.collectives=device --set parallelism.dp_shard_size=2 --set parallelism.pp_size=2
+    --set batch.micro_batch_size=1 --set train.steps=1000000 --set checkpoint.every=0"
+
+# ends WORDS CODE: of a run that has met its fault; `wait` and the abort together stay below the limit of a hung run.
+ends() {
+    code_is "$2"
+    says err "$1"
+    lines err 1 '^ndparallel: '
+    ! grep -q 'an abort waits for' "$FAKE_NCCL_LOG" || fail "an abort waits for an operation that hangs"
+    [ "$(($(date +%s) - begun))" -lt 60 ] || fail "it ended after $(($(date +%s) - begun)) s"
+    [ "$(sed -n 's/ ncclCommAbort .*//p' "$FAKE_NCCL_LOG" | sort -u | wc -l)" -ge 3 ] || fail "not all ranks abort"
+}
+
+export FAKE_NCCL_LOG="$work/stuck.calls" FAKE_NCCL_STICK_AT=57
+begun=$(date +%s)
+run train job.yaml $tiny $four --set train.output_dir=stuck
+ends '^ndparallel: rank [0-3] waited 5 s .* (it does not complete|ha(s|ve) not arrived)' 1
+unset FAKE_NCCL_STICK_AT
+export FAKE_NCCL_LOG="$work/failed.calls" NDP_SIM_FAIL_AT=700 NDP_SIM_FAIL_RANK=2
+begun=$(date +%s)
+run train job.yaml $tiny $four --set train.output_dir=failed
+ends 'rank 2: .*this GPU has failed' 1
+unset NDP_SIM_FAIL_AT NDP_SIM_FAIL_RANK
+
+some_steps() { [ -e killed/metrics.jsonl ] && [ "$(wc -l <killed/metrics.jsonl)" -gt 1 ]; }
+case_of ndparallel train, rank 3 killed over NCCL
+export FAKE_NCCL_LOG="$work/killed.calls"
+"$NDP_PROGRAM" train job.yaml $tiny $four --set train.output_dir="$work/killed" >out 2>err </dev/null &
+pid=$!
+within some_steps || fail "no steps"
+for p in $(grep -lF "$work/killed" /proc/[0-9]*/cmdline); do
+    ! grep -qzxF NDP_RANK=3 "$(dirname "$p")/environ" || kill -KILL "$(basename "$(dirname "$p")")"
+done 2>/dev/null
+begun=$(date +%s)
+wait $pid
+code=$?
+ends 'rank 3 .process [0-9]+. was killed by signal 9' 137
 end_of_cases

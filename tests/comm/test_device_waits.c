@@ -206,9 +206,13 @@ static ndp_status explains(with_device *r) {
     return NDP_OK;
 }
 
+/* The first of the device ends the run. */
 static void an_error_of_a_submission_names_it(void **state) {
     (void)state;
-    CHECK_OK(ndp_local_world(1, run, &(one){explains}));
+    assert_int_not_equal(ndp_local_world(1, run, &(one){explains}), NDP_OK);
+    assert_string_equal(
+        ndp_error_message(),
+        "rank 0: broken, at #4 forward x (NDP_GPU_CALLS=1 names the call); the host was submitting #9 forward x");
 }
 
 /* ---- the time limit ---- */

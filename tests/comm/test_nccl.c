@@ -318,18 +318,6 @@ static ndp_status unexpected_messages(world *w) {
     return NDP_OK;
 }
 
-/* ---- windows ---- */
-
-static ndp_status windows(world *w) {
-    ndp_window *window;
-    NDP_TRY(ndp_window_register(w->of_nccl, w->memory, 2 * ROOM, &window));
-    ndp_comm_call c = {
-        .kind = NDP_WORK_ALL_GATHER, .in = w->memory, .out = w->memory + ROOM, .count = 1000, .type = NDP_F32};
-    NDP_TRY(same_bytes(w, c, 2, "all_gather in a window"));
-    ndp_window_destroy(window);
-    return NDP_OK;
-}
-
 /* ---- the tests ---- */
 
 typedef struct part {
@@ -337,8 +325,11 @@ typedef struct part {
     ndp_status (*run)(world *w);
 } part;
 static const part parts[] = {
-    {"operations", operations}, {"uneven_parts", uneven_parts}, {"several_groups", several_groups},
-    {"messages", messages},     {"windows", windows},           {"unexpected_messages", unexpected_messages},
+    {"operations", operations},
+    {"uneven_parts", uneven_parts},
+    {"several_groups", several_groups},
+    {"messages", messages},
+    {"unexpected_messages", unexpected_messages},
 };
 
 static ndp_status tell(world *w, ndp_status st) {

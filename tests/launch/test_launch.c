@@ -118,28 +118,44 @@ static void a_rank_of_mpirun_that_ends_is_named(void **state) {
     }
 }
 
-/* A program in its place, which waits for a host that is gone, as Open MPI's does. */
-static void an_mpirun_that_does_not_end_is_killed(void **state) {
-    (void)state;
+/* Starts 2 ranks with a script in the place of mpirun; returns its exit code. */
+static int launch_by(const char *script) {
     char folder[] = "/tmp/ndp-mpirun-XXXXXX", *before = strdup(getenv("PATH"));
-    static const char script[] =
-        "#!/bin/sh\necho 'ORTE has lost communication with a remote daemon.' >&2\nexec sleep 6000\n";
     assert_non_null(mkdtemp(folder));
     char *program = ndp_format("%s/mpirun", folder), *path = ndp_format("%s:%s", folder, before);
-    CHECK_OK(ndp_file_write_atomic(program, script, sizeof script - 1));
+    CHECK_OK(ndp_file_write_atomic(program, script, strlen(script)));
     assert_int_equal(chmod(program, 0755), 0);
     setenv("PATH", path, 1);
     int code = -1;
-    double start = ndp_now();
     CHECK_OK(launch("mpi", 2, "exit 0", NULL, &code));
     setenv("PATH", before, 1);
-    assert_int_equal(code, 1);
-    assert_true(ndp_now() - start >= 10 && ndp_now() - start < HANGS);
-    assert_non_null(strstr(told, "mpirun has lost a host"));
     CHECK_OK(ndp_folder_remove(folder));
     free(program);
     free(path);
     free(before);
+    return code;
+}
+
+/* It waits for a host that is gone, as Open MPI's does. */
+static void an_mpirun_that_does_not_end_is_killed(void **state) {
+    (void)state;
+    double start = ndp_now();
+    assert_int_equal(launch_by("#!/bin/sh\necho 'ORTE has lost communication with a remote daemon.' >&2\n"
+                               "exec sleep 6000\n"),
+                     1);
+    assert_true(ndp_now() - start >= 10 && ndp_now() - start < HANGS);
+    assert_non_null(strstr(told, "mpirun has lost a host"));
+}
+
+/* On a busy host, mpirun has killed all ranks before its parent looks; their line has the number. */
+static void a_rank_that_its_peers_saw_die_is_named(void **state) {
+    (void)state;
+    assert_int_equal(launch_by("#!/bin/sh\necho 'ndparallel: rank 2 (process 77) has died; its last operation was #1' "
+                               ">&2\nexit 137\n"),
+                     137);
+    assert_non_null(strstr(told, "rank 2 (process 77) was killed by signal 9"));
+    assert_int_equal(launch_by("#!/bin/sh\necho 'ndparallel: rank 2 (process 77) has failed' >&2\nexit 137\n"), 137);
+    assert_non_null(strstr(told, "a rank was killed by signal 9"));
 }
 
 static volatile sig_atomic_t stop;
@@ -613,6 +629,7 @@ int main(void) {
                                        cmocka_unit_test(a_dead_rank_is_named),
                                        cmocka_unit_test(a_rank_of_mpirun_that_ends_is_named),
                                        cmocka_unit_test(an_mpirun_that_does_not_end_is_killed),
+                                       cmocka_unit_test(a_rank_that_its_peers_saw_die_is_named),
                                        cmocka_unit_test(a_stop_reaches_the_ranks),
                                        cmocka_unit_test(a_late_stop_leaves_the_exit_code),
                                        cmocka_unit_test(a_colon_is_an_argument),

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define NDP_NCCL_API_VERSION 1
+#define NDP_NCCL_API_VERSION 2
 #define NDP_NCCL_API_SYMBOL "ndp_nccl_plugin"
 
 enum { NDP_NCCL_ID_BYTES = 128 };
@@ -37,9 +37,10 @@ typedef struct ndp_nccl_api {
     /* Collective: its operations end. Poll until it is ready, then release. */
     const char *(*comm_finalize)(void *comm);
     void (*comm_release)(void *comm);
-    /* Ends its operations, also those that run, and releases what NCCL has; any thread may call it. comm_release
-     * follows. */
-    void (*comm_abort)(void *comm);
+    /* Ends the operations of `n` communicators, also those that run, and releases what NCCL has. It may wait for the
+     * device, on which an operation of a communicator that is not among them would go on: all that may hang belong into
+     * one call. comm_release follows. */
+    void (*comm_abort)(void *const *comms, int n);
 
     /* Collectives. count: elements of one rank's part; type: an ndp_dtype. */
     const char *(*all_gather)(void *comm, void *stream, const void *in, void *out, int64_t count, int type);
@@ -48,11 +49,6 @@ typedef struct ndp_nccl_api {
     const char *(*broadcast)(void *comm, void *stream, void *buffer, int64_t bytes, int root);
     /* All messages as one operation, in which none waits for another. Those of a pair of ranks match in order. */
     const char *(*exchange)(void *comm, void *stream, const ndp_nccl_message *messages, int n);
-
-    /* Collective: registers memory that has the same layout on all ranks, for NCCL to access it in place. *out is NULL
-     * if the library is too old for it (2.27). Poll. */
-    const char *(*window_register)(void *comm, void *data, uint64_t bytes, void **out);
-    void (*window_release)(void *comm, void *window);
 } ndp_nccl_api;
 
 #endif

@@ -118,14 +118,12 @@ static ndp_status tell(nccl_comm *c, const char *error) {
     return error ? nccl_failed(transport_of(c), c->base.name, error) : NDP_OK;
 }
 
-/* `comm` becomes that of the link, ready for operations. */
+/* `comm` becomes that of the link, ready for operations. Its queue comes with the first of them: a communicator from
+ * which others are only split needs none, and a GPU has few that run by themselves (step/queues.c). */
 static ndp_status link_up(nccl_comm *c, nccl_link *link, void *comm) {
     nccl_transport *t = transport_of(c);
-    pthread_mutex_lock(&t->lock);
     link->comm = comm;
-    pthread_mutex_unlock(&t->lock);
-    NDP_TRY(nccl_settle(t, comm, c->base.name));
-    return device_of(c)->queue_create(t->base.context, &link->queue);
+    return nccl_settle(t, comm, c->base.name);
 }
 
 /* After a failure nothing waits for peers. */
@@ -134,16 +132,13 @@ static void link_down(nccl_comm *c, nccl_link *link) {
     bool failed = t->aborted || atomic_load(&t->base.health->failed) != 0;
     if (link->comm && !failed)
         failed = t->api->comm_finalize(link->comm) || settle_for(t, link->comm, c->base.name, END_SECONDS) != NDP_OK;
-    pthread_mutex_lock(&t->lock);
-    void *comm = link->comm;
-    link->comm = NULL;
-    pthread_mutex_unlock(&t->lock);
-    if (comm && failed)
-        t->api->comm_abort(comm);
+    if (link->comm && failed)
+        nccl_abort_all(t);
     if (link->queue)
         device_of(c)->queue_destroy(link->queue);
-    if (comm)
-        t->api->comm_release(comm);
+    if (link->comm)
+        t->api->comm_release(link->comm);
+    link->comm = NULL;
 }
 
 /* ---- the communicator of collectives ---- */
@@ -163,7 +158,7 @@ static nccl_comm *of_same_group(const nccl_comm *c) {
     const ndp_group *a = &c->base.group;
     for (nccl_comm *o = transport_of(c)->comms; o; o = o->next) {
         const ndp_group *b = &o->base.group;
-        if (o->collectives.queue && a->base == b->base && a->stride == b->stride && a->count == b->count)
+        if (o->collectives.comm && a->base == b->base && a->stride == b->stride && a->count == b->count)
             return o;
     }
     return NULL;
@@ -192,31 +187,21 @@ static ndp_status connect_group(nccl_comm *c) {
     NDP_TRY(ndp_barrier(c->host)); /* a rank that is missing is named here */
     NDP_TRY(number(c));
     if (first) {
-        NDP_TRY(ndp_transport_drain(&transport_of(c)->base, first->collectives.queue));
+        if (first->collectives.queue)
+            NDP_TRY(ndp_transport_drain(&transport_of(c)->base, first->collectives.queue));
         NDP_TRY(split(c, first, true, c->base.group.rank, &comm));
     } else {
         NDP_TRY(from_id(c, &comm));
     }
-    NDP_TRY(link_up(c, &c->collectives, comm));
-    c->base.queue = c->collectives.queue;
-    return NDP_OK;
-}
-
-static void add(nccl_transport *t, nccl_comm *c) {
-    pthread_mutex_lock(&t->lock);
-    c->next = t->comms;
-    t->comms = c;
-    pthread_mutex_unlock(&t->lock);
+    return link_up(c, &c->collectives, comm);
 }
 
 static void drop(nccl_transport *t, const nccl_comm *c) {
-    pthread_mutex_lock(&t->lock);
     nccl_comm **at = &t->comms;
     while (*at && *at != c)
         at = &(*at)->next;
     if (*at)
         *at = c->next;
-    pthread_mutex_unlock(&t->lock);
 }
 
 static nccl_comm *new_comm(ndp_transport *t, ndp_group group, const char *name) {
@@ -238,7 +223,8 @@ ndp_status nccl_comm_create(ndp_transport *t, ndp_group group, const char *name,
     NDP_CHECK_MEMORY(c, "for the communicator of group %s", name);
     ndp_status st = group.count == 1 ? NDP_OK : ndp_comm_create(t->host, group, name, &c->host);
     if (st == NDP_OK && group.count > 1) {
-        add((nccl_transport *)t, c);
+        c->next = transport_of(c)->comms;
+        transport_of(c)->comms = c;
         st = connect_group(c);
     }
     if (st != NDP_OK) {

@@ -5,8 +5,6 @@
 #include "comm/impl.h"
 #include "comm/nccl/nccl_api.h"
 
-#include <pthread.h>
-
 /* A communicator of NCCL and the queue that its operations are submitted to; comm NULL: none. */
 typedef struct nccl_link {
     void *comm;
@@ -28,7 +26,7 @@ typedef struct nccl_comm {
 typedef struct nccl_transport {
     ndp_transport base;
     const ndp_nccl_api *api;
-    pthread_mutex_t lock; /* of the list, and of a link that is being created or released: others may abort it */
+    struct nccl_transport *next; /* of those beside the same transport of the host */
     nccl_comm *comms;
     bool aborted;
 } nccl_transport;
@@ -41,6 +39,9 @@ ndp_status nccl_settle(nccl_transport *t, void *comm, const char *group);
 ndp_status nccl_settle_begin(nccl_comm *c, const nccl_link *link, const ndp_work *w);
 /* NCCL's `error` on the communicator `group`. If a rank fails meanwhile, that is the reason, and named. */
 ndp_status nccl_failed(nccl_transport *t, const char *group, const char *error);
+
+/* Ends the operations of all communicators of all transports beside the same one of the host. */
+void nccl_abort_all(nccl_transport *t);
 
 ndp_status nccl_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out);
 ndp_status nccl_comm_connect(ndp_comm *c, const uint64_t *sends, const uint64_t *receives);

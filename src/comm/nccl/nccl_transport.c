@@ -103,7 +103,7 @@ static nccl_link *link_of(nccl_comm *c, const ndp_work *w) {
     nccl_link *links = w->kind == NDP_WORK_SEND ? c->to : c->from;
     if (!ndp_work_is_message(w))
         return &c->collectives;
-    return links && links[w->peer].queue ? &links[w->peer] : NULL;
+    return links && links[w->peer].comm ? &links[w->peer] : NULL;
 }
 
 static ndp_status nccl_begin(ndp_work *w) {
@@ -118,6 +118,8 @@ static ndp_status nccl_begin(ndp_work *w) {
     NDP_CHECK(link, "a message of group %s to or from rank %d, without ndp_comm_connect", c->base.name, w->peer);
     if (ndp_work_is_message(w))
         ndp_journal_set_sequence(&t->base.journals[t->base.rank], w, ++link->messages);
+    if (!link->queue)
+        NDP_TRY(d->queue_create(t->base.context, &link->queue));
     if (scratch)
         NDP_TRY(take_scratch(c, ndp_work_bytes(w)));
     NDP_TRY(d->mark(w->queue, &ready));
@@ -136,95 +138,79 @@ static ndp_status nccl_wait(ndp_work *w) {
     return w->kind == NDP_WORK_BARRIER ? NDP_OK : w->comm->transport->device->after(w->queue, &w->done);
 }
 
-/* ---- windows ---- */
-
-typedef struct nccl_window {
-    ndp_window base; /* impl: the plugin's, NULL if the library has no windows */
-    nccl_comm *comm;
-} nccl_window;
-
-/* The same addresses of an arena hold the same blocks on all ranks of a group that run one program, as NCCL requires.
- */
-static ndp_status nccl_window_register(ndp_comm *base, void *data, size_t bytes, ndp_window **out) {
-    nccl_comm *c = (nccl_comm *)base;
-    nccl_transport *t = (nccl_transport *)base->transport;
-    nccl_window *w = calloc(1, sizeof *w);
-    NDP_CHECK_MEMORY(w, "for a window's handle");
-    w->base = (ndp_window){.transport = &t->base, .data = data, .bytes = bytes};
-    w->comm = c;
-    const char *error =
-        base->group.count == 1 ? NULL : t->api->window_register(c->collectives.comm, data, bytes, &w->base.impl);
-    ndp_status st = error ? nccl_failed(t, base->name, error) : NDP_OK;
-    if (st == NDP_OK && base->group.count > 1)
-        st = nccl_settle(t, c->collectives.comm, base->name);
-    if (st != NDP_OK) {
-        free(w);
-        return st;
-    }
-    *out = &w->base;
-    return NDP_OK;
-}
-
-/* Before its communicator is destroyed. */
-static void nccl_window_destroy(ndp_window *base) {
-    const nccl_window *w = (nccl_window *)base;
-    if (base->impl)
-        ((nccl_transport *)base->transport)->api->window_release(w->comm->collectives.comm, base->impl);
-    free(base);
-}
-
 /* ---- the transport ---- */
 
 /* Calls `body` for each of NCCL's communicators, until one returns an error. */
-static const char *each_link(nccl_transport *t, const char *(*body)(nccl_transport *t, void *comm),
-                             const nccl_comm **at) {
+static const char *each_link(nccl_transport *t, const char *(*body)(nccl_transport *t, void *comm, void *user),
+                             void *user, const nccl_comm **at) {
     const char *error = NULL;
     for (nccl_comm *c = t->comms; c && !error; c = c->next) {
         *at = c;
-        error = c->collectives.comm ? body(t, c->collectives.comm) : NULL;
+        error = c->collectives.comm ? body(t, c->collectives.comm, user) : NULL;
         for (int p = 0; p < c->base.group.count && !error && c->to && c->from; p++) {
-            error = c->to[p].comm ? body(t, c->to[p].comm) : NULL;
+            error = c->to[p].comm ? body(t, c->to[p].comm, user) : NULL;
             if (!error && c->from[p].comm)
-                error = body(t, c->from[p].comm);
+                error = body(t, c->from[p].comm, user);
         }
     }
     return error;
 }
 
-static const char *poll_link(nccl_transport *t, void *comm) {
-    bool ready;
-    return t->api->comm_poll(comm, &ready);
-}
-
-static const char *abort_link(nccl_transport *t, void *comm) {
-    t->api->comm_abort(comm);
-    return NULL;
-}
+static const char *poll_link(nccl_transport *t, void *comm, void *ready) { return t->api->comm_poll(comm, ready); }
 
 static ndp_status nccl_check(ndp_transport *base) {
     nccl_transport *t = (nccl_transport *)base;
     const nccl_comm *at = NULL;
-    char text[768];
-    pthread_mutex_lock(&t->lock);
-    const char *error = t->aborted ? NULL : each_link(t, poll_link, &at);
-    snprintf(text, sizeof text, "%s", error ? error : "");
-    pthread_mutex_unlock(&t->lock);
-    return error ? nccl_failed(t, at->base.name, text) : NDP_OK;
+    bool ready;
+    const char *error = t->aborted ? NULL : each_link(t, poll_link, &ready, &at);
+    return error ? nccl_failed(t, at->base.name, error) : NDP_OK;
+}
+
+/* `of` NULL: counts. */
+typedef struct nccl_list {
+    void **of;
+    int n;
+} nccl_list;
+
+static const char *add_link(nccl_transport *t, void *comm, void *user) {
+    nccl_list *l = user;
+    if (l->of)
+        l->of[l->n] = comm;
+    l->n += !t->aborted;
+    return NULL;
+}
+
+static void list_all(const ndp_transport *host, nccl_list *l) {
+    const nccl_comm *at;
+    for (nccl_transport *t = host->nccl; t; t = t->next)
+        each_link(t, add_link, l, &at);
+}
+
+/* In one call: an abort may wait for the device, on which an operation of another transport hangs. */
+void nccl_abort_all(nccl_transport *t) {
+    nccl_list l = {0};
+    list_all(t->base.host, &l);
+    l.of = calloc((size_t)l.n + 1, sizeof *l.of);
+    l.n = 0;
+    if (l.of)
+        list_all(t->base.host, &l);
+    for (nccl_transport *o = t->base.host->nccl; o; o = o->next)
+        o->aborted = true;
+    if (l.n > 0)
+        t->api->comm_abort(l.of, l.n);
+    free(l.of);
 }
 
 static void nccl_abort(ndp_transport *base, const char *message) {
-    nccl_transport *t = (nccl_transport *)base;
-    const nccl_comm *at;
     ndp_health_fail(base->health, base->rank, message);
-    pthread_mutex_lock(&t->lock);
-    t->aborted = true;
-    each_link(t, abort_link, &at);
-    pthread_mutex_unlock(&t->lock);
+    nccl_abort_all((nccl_transport *)base);
 }
 
 static void nccl_destroy(ndp_transport *base) {
-    nccl_transport *t = (nccl_transport *)base;
-    pthread_mutex_destroy(&t->lock);
+    nccl_transport *t = (nccl_transport *)base, **at = &base->host->nccl;
+    while (*at != t)
+        at = &(*at)->next;
+    *at = t->next;
     free(t);
 }
 
@@ -235,8 +221,6 @@ static const ndp_transport_ops nccl_ops = {
     .comm_destroy = nccl_comm_destroy,
     .begin = nccl_begin,
     .wait = nccl_wait,
-    .window_register = nccl_window_register,
-    .window_destroy = nccl_window_destroy,
     .check = nccl_check,
     .abort = nccl_abort,
     .destroy = nccl_destroy,
@@ -253,7 +237,8 @@ ndp_status ndp_nccl_transport(ndp_transport *host, const ndp_device *d, ndp_devi
     NDP_CHECK_MEMORY(t, "for the nccl transport");
     t->base = ndp_transport_beside(host, &nccl_ops, d, context);
     t->api = api;
-    pthread_mutex_init(&t->lock, NULL);
+    t->next = host->nccl;
+    host->nccl = t;
     *out = &t->base;
     return NDP_OK;
 }

@@ -10,7 +10,11 @@
  * run: no kernel waits on the GPU for one that is not submitted, and any number of ranks may share a GPU. A queue
  * reuses its marks in turn; one that is set again before a peer has submitted its wait only makes that peer wait for
  * later work, which was submitted before the wait as well. A rank may end before a peer has submitted its last wait, so
- * marks that peers see are of queues that live as long as the world. */
+ * marks that peers see are of queues that live as long as the world.
+ *
+ * After a failure, shares that were submitted may still run when the host has left the operation (watch/health.h). So
+ * no rank gives memory back before all ranks submit nothing any more and their queues have run (ndp_transport_quits).
+ */
 #ifndef NDP_COMM_NODE_LANE_H
 #define NDP_COMM_NODE_LANE_H
 

@@ -3,12 +3,16 @@
  * The world's lists (groups, shared windows) are guarded by one lock; operations use only gates. */
 #include "comm/node/local.h"
 
+#include "base/clock.h"
+#include "base/turns.h"
 #include "comm/node/mapping.h"
 #include "comm/node/peers.h"
 #include "comm/watch/health.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#define QUIET_SECONDS 10.0 /* for peers to come to their end after a failure */
 
 /* What the ranks of one communicator share. Each rank creates its handle without waiting: its n-th handle of a group
  * belongs together with the n-th handles of the others. Lives until the world ends. */
@@ -34,6 +38,7 @@ typedef struct local_queue {
     struct local_queue *next;
     const ndp_device *device;
     ndp_queue *queue;
+    int rank;
 } local_queue;
 
 typedef struct local_comm {
@@ -227,7 +232,7 @@ static ndp_status queue_new(ndp_transport *t, ndp_queue **out) {
         return st;
     }
     pthread_mutex_lock(&world->lock);
-    *q = (local_queue){world->queues, t->device, *out};
+    *q = (local_queue){world->queues, t->device, *out, t->rank};
     world->queues = q;
     pthread_mutex_unlock(&world->lock);
     return NDP_OK;
@@ -246,11 +251,33 @@ static ndp_status device_comm_create(ndp_transport *t, ndp_group group, const ch
     return st;
 }
 
-/* After a failure its last shares may still run, and their memory is about to go. Where they do not end, the engine
- * keeps the memory (step/engine_host.c). */
-static void device_comm_destroy(ndp_comm *c) {
-    ndp_transport_settles(c->transport, c->queue);
-    local_comm_destroy(c);
+/* The list only grows, at its head. */
+static bool own_queues_settle(ndp_transport *t) {
+    ndp_local *world = world_of(t);
+    bool settled = true;
+    pthread_mutex_lock(&world->lock);
+    const local_queue *q = world->queues;
+    pthread_mutex_unlock(&world->lock);
+    for (; q; q = q->next)
+        settled &= q->rank != t->rank || ndp_transport_settles(t, q->queue);
+    return settled;
+}
+
+static bool all_are_quiet(const ndp_health *h) {
+    bool all = true;
+    for (int r = 0; r < h->world; r++)
+        all &= atomic_load(&h->of[r].quiet) || atomic_load(&h->of[r].left);
+    return all;
+}
+
+static bool device_quits(ndp_transport *t) {
+    if (!own_queues_settle(t))
+        return false;
+    double limit = ndp_now() + QUIET_SECONDS;
+    for (atomic_store(&t->health->of[t->rank].quiet, 1); !all_are_quiet(t->health); ndp_nap(1e-3))
+        if (ndp_now() > limit)
+            return false;
+    return true;
 }
 
 static void device_destroy(ndp_transport *t) { free(t); }
@@ -258,10 +285,11 @@ static void device_destroy(ndp_transport *t) { free(t); }
 static const ndp_transport_ops device_ops = {
     .name = "local",
     .comm_create = device_comm_create,
-    .comm_destroy = device_comm_destroy,
+    .comm_destroy = local_comm_destroy,
     .begin = local_begin,
     .wait = local_wait,
     .destroy = device_destroy,
+    .quits = device_quits,
 };
 
 static ndp_status local_on_device(ndp_transport *host, const ndp_device *d, ndp_device_context *context,

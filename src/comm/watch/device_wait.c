@@ -149,8 +149,24 @@ static ndp_status poll_until(device_wait *v) {
     }
 }
 
-/* The rank ends the run for all. */
-static void give_up(ndp_transport *t) {
+/* Errors of other ranks and of their operations are explained already. */
+static ndp_status add_place(ndp_transport *t, ndp_status st) {
+    ndp_waypoints *w = t->waypoints;
+    ndp_device_place p;
+    char text[128];
+    if (st != NDP_EIO || !w || w->explained)
+        return st;
+    ndp_waypoints_look(w, ndp_now());
+    ndp_waypoints_publish(t->host, ndp_now());
+    if (!ndp_waypoints_place(w, 0, &p))
+        return st;
+    w->explained = true;
+    return NDP_FAIL(st, "%s, at %s%s", ndp_error_message(), ndp_place_text(&p, text, sizeof text),
+                    w->each_call ? "" : " (NDP_GPU_CALLS=1 names the call)");
+}
+
+/* The rank ends the run for all. Returns `st`, with its message. */
+static ndp_status give_up(ndp_transport *t, ndp_status st) {
     char why[1024];
     snprintf(why, sizeof why, "%s", ndp_error_message());
     ndp_journal_write(t->host);
@@ -158,7 +174,12 @@ static void give_up(ndp_transport *t) {
         ndp_health_fail(t->health, t->rank, why);
     if (t->ops->abort)
         t->ops->abort(t, why);
+    ndp_error_set(st, why);
+    return st;
 }
+
+/* A device that has failed does nothing more, while peers may wait for it in any operation. */
+static ndp_status end_by_device(ndp_transport *t, ndp_status st) { return st == NDP_EIO ? give_up(t, st) : st; }
 
 static ndp_status wait_for(ndp_transport *t, ndp_queue *q, uint32_t ahead) {
     device_wait v = {.t = t, .queue = q, .ahead = ahead};
@@ -169,9 +190,7 @@ static ndp_status wait_for(ndp_transport *t, ndp_queue *q, uint32_t ahead) {
     leave_journal(&v);
     if (st == NDP_OK)
         return NDP_OK;
-    st = ndp_transport_explain(t, st);
-    give_up(t);
-    return st;
+    return give_up(t, add_place(t, st));
 }
 
 ndp_status ndp_device_keep_up(ndp_transport *t, ndp_queue *q) {
@@ -213,28 +232,14 @@ ndp_status ndp_transport_at(ndp_transport *t, ndp_queue *q, const ndp_queue_plac
 
 bool ndp_transport_names_calls(const ndp_transport *t) { return t->waypoints && t->waypoints->each_call; }
 
-/* Errors of other ranks and of their operations are explained already. */
-ndp_status ndp_transport_explain(ndp_transport *t, ndp_status st) {
-    ndp_waypoints *w = t->waypoints;
-    ndp_device_place p;
-    char text[128];
-    if (st != NDP_EIO || !w || w->explained)
-        return st;
-    ndp_waypoints_look(w, ndp_now());
-    ndp_waypoints_publish(t->host, ndp_now());
-    if (!ndp_waypoints_place(w, 0, &p))
-        return st;
-    w->explained = true;
-    return NDP_FAIL(st, "%s, at %s%s", ndp_error_message(), ndp_place_text(&p, text, sizeof text),
-                    w->each_call ? "" : " (NDP_GPU_CALLS=1 names the call)");
-}
+ndp_status ndp_transport_explain(ndp_transport *t, ndp_status st) { return end_by_device(t, add_place(t, st)); }
 
 ndp_status ndp_transport_explain_submission(ndp_transport *t, ndp_status st) {
     ndp_device_place p;
     char text[128];
     bool explained = t->waypoints && t->waypoints->explained;
-    st = ndp_transport_explain(t, st);
-    if (st == NDP_OK || st == NDP_ECOMM || explained || !ndp_waypoints_submitted(t->waypoints, &p))
-        return st;
-    return NDP_FAIL(st, "%s; the host was submitting %s", ndp_error_message(), ndp_place_text(&p, text, sizeof text));
+    st = add_place(t, st);
+    if (st != NDP_OK && st != NDP_ECOMM && !explained && ndp_waypoints_submitted(t->waypoints, &p))
+        st = NDP_FAIL(st, "%s; the host was submitting %s", ndp_error_message(), ndp_place_text(&p, text, sizeof text));
+    return end_by_device(t, st);
 }

@@ -14,10 +14,11 @@
 typedef struct ndp_presence {
     _Alignas(64) _Atomic uint32_t left; /* this rank has ended without an error */
     _Atomic uint32_t inside;            /* it is between enter and leave */
-    _Atomic uint32_t process;           /* the process that has joined as this rank; 0: none yet, or `local` */
-    _Atomic uint64_t started;           /* when that process began (base/child.h); 0: not known */
-    _Atomic uint32_t told;              /* `mpi`: some rank has said that it is stopped */
-    _Atomic uint32_t ended;             /* `mpi`: it is about to end by itself, behind MPI_Finalize */
+    _Atomic uint32_t quiet;   /* `local`, after a failure: its queues reach no memory any more (node/lane.h) */
+    _Atomic uint32_t process; /* the process that has joined as this rank; 0: none yet, or `local` */
+    _Atomic uint64_t started; /* when that process began (base/child.h); 0: not known */
+    _Atomic uint32_t told;    /* `mpi`: some rank has said that it is stopped */
+    _Atomic uint32_t ended;   /* `mpi`: it is about to end by itself, behind MPI_Finalize */
 } ndp_presence;
 
 typedef struct ndp_health {

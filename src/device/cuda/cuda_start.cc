@@ -39,6 +39,7 @@ static ndp_status check_driver(void) {
 }
 
 ndp_status ndp_cuda_begin(void) {
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* before CUDA starts; step/queues.c checks the user's own */
     NDP_TRY(check_driver());
     int gpus = 0;
     cudaError_t e = cudaGetDeviceCount(&gpus);

@@ -10,9 +10,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -36,6 +38,7 @@ struct ndp_sim_stream {
     int gpu;
     std::deque<Operation> waiting;
     size_t done, submitted;
+    size_t number = 0; /* of those of its GPU */
 };
 /* Everything that was submitted to the stream before operation `before`. NULL: never recorded. With times, an operation
  * of the stream writes `*seconds`, which lives as long as one of them. */
@@ -218,14 +221,79 @@ static bool advance(cudaStream_t s) {
     return (state && pick(state, 4) != 0 && run_any(any)) || run_next(s) || run_any(any);
 }
 
+/* ---- streams that run by themselves ---- */
+
+/* CUDA_DEVICE_MAX_CONNECTIONS=K: a thread executes what is submitted, as a GPU does, while the host goes on. The
+ * streams of a GPU share K connections in turn, and a connection takes its operations first in, first out: one that has
+ * to wait holds up all after it, also those of other streams. 0: not set; then there is a thread from the first
+ * operation on that may wait for a peer, so that it also goes on while its host waits elsewhere, and it is slow, so
+ * that most operations still run as late as they can. */
+static size_t connections(void) {
+    static const char *wanted = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    return wanted ? strtoull(wanted, nullptr, 10) : 0;
+}
+
+/* The streams of the operations of each connection, in the order of submission. Under the lock. */
+static std::map<std::pair<int, size_t>, std::deque<cudaStream_t>> &lines() {
+    static auto *const all = new std::map<std::pair<int, size_t>, std::deque<cudaStream_t>>;
+    return *all;
+}
+
+/* Executes the first operation of each connection that can run. Under the lock. */
+static bool run_heads(void) {
+    bool ran = connections() == 0 && run_any(0);
+    for (auto &[key, line] : lines())
+        while (!line.empty() && can_run(line.front()) && run_next(line.front())) {
+            line.pop_front();
+            ran = true;
+        }
+    return ran;
+}
+
+static void run_by_itself(const std::atomic<bool> *stop) {
+    while (!*stop) {
+        bool ran;
+        {
+            Hold hold(streams_lock());
+            ran = run_heads();
+            close_memory();
+        }
+        if (!ran)
+            usleep(connections() ? 20 : 5000);
+    }
+}
+
+/* The thread ends with the process, before what it uses. */
+struct Runner {
+    std::atomic<bool> stop{false};
+    std::thread thread{run_by_itself, &stop};
+    ~Runner() {
+        stop = true;
+        thread.join();
+    }
+};
+
+static void start_runner(void) { static Runner runner; }
+
+/* Under the lock, after an operation of the stream was added. */
+static void line_up(cudaStream_t s) {
+    if (connections() == 0)
+        return;
+    lines()[{s->gpu, s->number % connections()}].push_back(s);
+    start_runner();
+}
+
 static bool is_done(const ndp_sim_stream *s, size_t end) { return s->done >= end || s->waiting.empty(); }
+
+/* Whether the host only waits for its operations. */
+static bool by_itself(const ndp_sim_stream *s) { return connections() > 0 && s->number > 0; }
 
 /* Executes the stream's operations below `end`. */
 static cudaError_t flush(cudaStream_t s, size_t end) {
     for (;;) {
         std::unique_lock<std::recursive_mutex> hold(streams_lock());
         bool done = is_done(s, end);
-        if (!done && advance(s))
+        if (!done && !by_itself(s) && advance(s))
             continue;
         close_memory();
         if (done)
@@ -240,7 +308,7 @@ static cudaError_t flush_some(cudaStream_t s, size_t end) {
     using Clock = std::chrono::steady_clock;
     const Clock::time_point limit = Clock::now() + std::chrono::milliseconds(5);
     Hold hold(streams_lock());
-    while (!is_done(s, end) && advance(s) && Clock::now() < limit)
+    while (!is_done(s, end) && !by_itself(s) && advance(s) && Clock::now() < limit)
         ;
     close_memory();
     if (is_done(s, end))
@@ -248,16 +316,29 @@ static cudaError_t flush_some(cudaStream_t s, size_t end) {
     return me().broken == cudaSuccess ? cudaErrorNotReady : me().broken.load();
 }
 
+/* NDP_SIM_FAIL_AT=N: the Nth submission of the process fails, and so does every later call of that thread, as after an
+ * error of the GPU itself (an Xid). NDP_SIM_FAIL_RANK=R: only in the process of that rank. */
+static bool fails_now(void) {
+    static std::atomic<long> submissions{0};
+    const char *at = getenv("NDP_SIM_FAIL_AT"), *wanted = getenv("NDP_SIM_FAIL_RANK"), *rank = getenv("NDP_RANK");
+    return at && (!wanted || !rank || strcmp(rank, wanted) == 0) && ++submissions == atol(at);
+}
+
 /* NULL is the stream of operations that block the host. */
 static cudaError_t submit_when(cudaStream_t s, std::function<int()> op) {
     Hold hold(streams_lock());
+    if (fails_now())
+        return me().broken = fail(cudaErrorLaunchFailure, "this GPU has failed (NDP_SIM_FAIL_AT)");
     ndp_sim_stream now = {this_thread(), me().gpu, {}, 0, 0};
     const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
     cudaStream_t to = s ? s : &now;
     to->waiting.push_back({std::move(op), nullptr, 0});
     to->submitted++;
+    if (s)
+        line_up(s);
     uint64_t *state = chance();
-    while (s && state && pick(state, 4) == 0 && run_any(pick(state, streams().size()))) /* as a GPU may */
+    while (s && state && connections() == 0 && pick(state, 4) == 0 &&
+           run_any(pick(state, streams().size()))) /* as a GPU may */
         ;
     close_memory();
     return !s || (blocking && *blocking == '1') ? flush(to, to->submitted) : me().broken.load();
@@ -271,6 +352,7 @@ static cudaError_t submit(cudaStream_t s, std::function<void()> op) {
 }
 
 int ndp_sim_submit_when(void *stream, int (*try_run)(void *user), void *user) {
+    start_runner();
     return submit_when((cudaStream_t)stream, [=] { return try_run(user); });
 }
 
@@ -279,14 +361,15 @@ void ndp_sim_submit(cudaStream_t s, std::function<void()> op) { submit(s, std::m
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) {
     ndp_sim_count_allocation();
     Hold hold(streams_lock());
-    *s = new ndp_sim_stream{this_thread(), me().gpu, {}, 0, 0};
+    static std::map<int, size_t> made;
+    *s = new ndp_sim_stream{this_thread(), me().gpu, {}, 0, 0, ++made[me().gpu]};
     streams().push_back(*s);
     return me().broken;
 }
 /* Operations that wait for a peer stay, and run when it goes on, or never. */
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
     Hold hold(streams_lock());
-    while (!s->waiting.empty() && advance(s))
+    while (!s->waiting.empty() && !by_itself(s) && advance(s))
         ;
     close_memory();
     return cudaSuccess;
@@ -299,6 +382,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
         return me().broken;
     s->waiting.push_back({nullptr, now.stream, now.before});
     s->submitted++;
+    line_up(s);
     return me().broken;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) {

@@ -5,7 +5,9 @@
  * A communicator of n ranks is a file: an entry a rank and a mailbox for each ordered pair. Collective number k: each
  * rank waits until all have read number k - 1, puts its operation and its data into its entry, waits until all have,
  * compares the operations, and computes its result from the entries, in rank order. A send is complete when it has been
- * received, as a long one of NCCL is.
+ * received, as a long one of NCCL is. An abort never returns while an operation of a communicator that is neither
+ * aborted nor in the same group has not ended, since NCCL may wait for the device; versions before 2.22 have no such
+ * groups, and end communicators one by one.
  *
  * FAKE_NCCL_VERSION: the version it states. FAKE_NCCL_ERROR_AT=N: operation N of a process, from 1, meets an
  * asynchronous error. FAKE_NCCL_STICK_AT=N: it does nothing, and does not end. FAKE_NCCL_STUCK=1: ranks never connect.
@@ -62,6 +64,8 @@ struct ncclComm {
     int ranks, rank, polls;
     _Atomic uint32_t state; /* an ncclResult_t */
     uint64_t collectives;   /* submitted */
+    int pending;            /* operations that have not ended */
+    ncclComm_t next;        /* of this process */
     uint32_t splits;
     _Atomic bool aborted;
     bool finalized;
@@ -96,6 +100,8 @@ static struct {
     int depth, operations, ids;
     task *group;
     cudaStream_t stream;
+    ncclComm_t comms;
+    bool aborts; /* the group ends communicators */
 } here;
 
 static int setting(const char *name) { return getenv(name) ? atoi(getenv(name)) : 0; }
@@ -293,8 +299,10 @@ static int try_run(void *user) {
     else if (runs)
         t->done = (t->op.kind == EXCHANGE ? try_exchange(t) : try_collective(t)) == 1;
     bool ends = t->done || c->aborted;
-    if (ends)
+    if (ends) {
+        c->pending--;
         free(t);
+    }
     return ends;
 }
 
@@ -316,6 +324,7 @@ static ncclResult_t submit(task *t, cudaStream_t stream) {
     }
     t->fails = ++here.operations == setting("FAKE_NCCL_ERROR_AT");
     t->sticks = here.operations == setting("FAKE_NCCL_STICK_AT");
+    t->comm->pending++;
     return when(stream, try_run, t) == 0 ? ncclSuccess : refuse(ncclInvalidUsage, "the stream has failed");
 }
 
@@ -392,6 +401,19 @@ PUBLIC ncclResult_t ncclRecv(void *out, size_t count, ncclDataType_t type, int p
                              cudaStream_t stream) {
     return add_message(&(message){.recv = out, .count = count, .type = type, .peer = peer}, c, stream);
 }
+static int version(void) { return getenv("FAKE_NCCL_VERSION") ? setting("FAKE_NCCL_VERSION") : 22809; }
+
+/* As on a device where an operation hangs. */
+static void end_aborts(void) {
+    here.aborts = false;
+    for (ncclComm_t c = here.comms; c; c = c->next)
+        if (c->pending > 0 && !c->aborted && version() >= 22200) {
+            note("an abort waits for", c);
+            for (;;)
+                pause();
+        }
+}
+
 PUBLIC ncclResult_t ncclGroupStart(void) {
     here.depth++;
     return ncclSuccess;
@@ -399,6 +421,8 @@ PUBLIC ncclResult_t ncclGroupStart(void) {
 PUBLIC ncclResult_t ncclGroupEnd(void) {
     if (here.depth == 0)
         return refuse(ncclInvalidUsage, "a group that was not started");
+    if (here.depth == 1 && here.aborts)
+        end_aborts();
     task *t = --here.depth == 0 ? here.group : NULL;
     here.group = here.depth ? here.group : NULL;
     return t ? submit(t, here.stream) : ncclSuccess;
@@ -426,11 +450,13 @@ static ncclComm_t new_comm(const char *path, int ranks, int rank) {
     c->ranks = ranks;
     c->rank = rank;
     c->state = ncclInProgress;
+    c->next = here.comms;
+    here.comms = c;
     return c;
 }
 
-PUBLIC ncclResult_t ncclGetVersion(int *version) {
-    *version = getenv("FAKE_NCCL_VERSION") ? setting("FAKE_NCCL_VERSION") : 22809;
+PUBLIC ncclResult_t ncclGetVersion(int *out) {
+    *out = version();
     return ncclSuccess;
 }
 
@@ -536,8 +562,13 @@ PUBLIC ncclResult_t ncclCommDestroy(ncclComm_t c) {
 }
 PUBLIC ncclResult_t ncclCommAbort(ncclComm_t c) {
     note("ncclCommAbort", c);
+    if (here.depth && version() < 22200)
+        return refuse(ncclInvalidUsage, "an abort in a group");
     c->aborted = true;
     shm_unlink(c->path); /* others may not leave */
+    here.aborts = true;
+    if (!here.depth)
+        end_aborts();
     return ncclSuccess;
 }
 
@@ -548,20 +579,3 @@ PUBLIC const char *ncclGetErrorString(ncclResult_t result) {
                                         : "an error";
 }
 PUBLIC const char *ncclGetLastError(ncclComm_t c) { return c && *c->error ? c->error : here.error; }
-
-/* ---- windows ---- */
-
-PUBLIC ncclResult_t ncclCommWindowRegister(ncclComm_t c, void *data, size_t bytes, ncclWindow_t *out, int flags) {
-    note("ncclCommWindowRegister", c);
-    ncclResult_t st = check_comm(c, 0, ncclUint8);
-    if (st != ncclSuccess)
-        return st;
-    if ((uintptr_t)data % 4096 || bytes == 0 || flags != NCCL_WIN_COLL_SYMMETRIC)
-        return refuse(ncclInvalidUsage, "a window that is not aligned to 4096 bytes");
-    *out = (ncclWindow_t)data;
-    return ncclSuccess;
-}
-PUBLIC ncclResult_t ncclCommWindowDeregister(ncclComm_t c, ncclWindow_t window) {
-    note("ncclCommWindowDeregister", c);
-    return c && window ? ncclSuccess : refuse(ncclInvalidUsage, "no window");
-}

@@ -32,20 +32,16 @@ _Static_assert(sizeof(ncclUniqueId) == NDP_NCCL_ID_BYTES, "an id does not fit it
     X(Recv)                                                                                                            \
     X(GroupStart)                                                                                                      \
     X(GroupEnd)
-/* Those that versions before 2.27 lack. */
-#define LATER_FUNCTIONS(X)                                                                                             \
-    X(CommWindowRegister)                                                                                              \
-    X(CommWindowDeregister)
 
-/* The first version with ncclCommSplit, and the first that names communicators and registers windows. */
-enum { OLDEST = 21800, WITH_WINDOWS = 22700 };
+/* The first version with ncclCommSplit, the first that ends several communicators in one group, and the first that
+ * names communicators. */
+enum { OLDEST = 21800, WITH_GROUPED_ABORTS = 22200, WITH_NAMES = 22700 };
 
 static struct {
 #define MEMBER(name) __typeof__(nccl##name) *name;
     FUNCTIONS(MEMBER)
-    LATER_FUNCTIONS(MEMBER)
 #undef MEMBER
-        int version;
+    int version;
 } nccl;
 
 /* NCCL's handle stays at its place: NCCL writes it when a split has ended. */
@@ -78,10 +74,8 @@ static const char *find_functions(void *library) {
     missing = nccl.name || missing ? missing : "nccl" #name;
     const char *missing = NULL;
     FUNCTIONS(FIND)
-    const char *old = missing;
-    LATER_FUNCTIONS(FIND)
 #undef FIND
-    return old;
+    return missing;
 }
 
 static const char *plugin_load(int *number) {
@@ -109,7 +103,7 @@ static const char *plugin_unique_id(void *out) { return check("ncclGetUniqueId",
 static ncclConfig_t config_of(const nccl_handle *c) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    if (nccl.version >= WITH_WINDOWS)
+    if (nccl.version >= WITH_NAMES)
         config.commName = c->name;
     return config;
 }
@@ -189,11 +183,16 @@ static void plugin_comm_release(void *comm) {
     free(c);
 }
 
-static void plugin_comm_abort(void *comm) {
-    nccl_handle *c = comm;
-    if (c->comm && !c->aborted)
-        nccl.CommAbort(c->comm);
-    c->aborted = true;
+static void plugin_comm_abort(void *const *comms, int n) {
+    bool group = nccl.version >= WITH_GROUPED_ABORTS && nccl.GroupStart() == ncclSuccess;
+    for (int i = 0; i < n; i++) {
+        nccl_handle *c = comms[i];
+        if (c->comm && !c->aborted)
+            nccl.CommAbort(c->comm);
+        c->aborted = true;
+    }
+    if (group)
+        nccl.GroupEnd();
 }
 
 /* ---- operations ---- */
@@ -264,33 +263,6 @@ static const char *plugin_exchange(void *comm, void *stream, const ndp_nccl_mess
     return error ? error : ended;
 }
 
-/* ---- windows ---- */
-
-static const char *plugin_window_register(void *comm, void *data, uint64_t bytes, void **out) {
-    ncclComm_t c = ((nccl_handle *)comm)->comm;
-    ncclWindow_t *window = calloc(1, sizeof *window); /* NCCL writes it when it is ready */
-    *out = NULL;
-    if (!nccl.CommWindowRegister || nccl.version < WITH_WINDOWS || !window) {
-        free(window);
-        return NULL;
-    }
-    const char *error =
-        check("ncclCommWindowRegister", nccl.CommWindowRegister(c, data, bytes, window, NCCL_WIN_COLL_SYMMETRIC), c);
-    if (error)
-        free(window);
-    else
-        *out = window;
-    return error;
-}
-
-static void plugin_window_release(void *comm, void *window) {
-    const nccl_handle *c = comm;
-    ncclWindow_t *w = window;
-    if (*w && !c->aborted)
-        nccl.CommWindowDeregister(c->comm, *w);
-    free(w);
-}
-
 extern const ndp_nccl_api ndp_nccl_plugin;
 __attribute__((visibility("default"))) const ndp_nccl_api ndp_nccl_plugin = {
     .version = NDP_NCCL_API_VERSION,
@@ -307,6 +279,4 @@ __attribute__((visibility("default"))) const ndp_nccl_api ndp_nccl_plugin = {
     .all_reduce = plugin_all_reduce,
     .broadcast = plugin_broadcast,
     .exchange = plugin_exchange,
-    .window_register = plugin_window_register,
-    .window_release = plugin_window_release,
 };

@@ -8,7 +8,6 @@
 
 typedef struct CUstream_st *cudaStream_t;
 typedef struct ncclComm *ncclComm_t;
-typedef struct ncclWindow_vidmem *ncclWindow_t;
 
 #define NCCL_UNIQUE_ID_BYTES 128
 typedef struct {
@@ -34,7 +33,6 @@ typedef enum {
 } ncclDataType_t;
 
 #define NCCL_SPLIT_NOCOLOR -1
-#define NCCL_WIN_COLL_SYMMETRIC 0x01
 
 /* That of 2.27, cut after the name. The library reads `size` bytes, or as many as it knows, and takes its own values
  * for the others. */
@@ -60,8 +58,6 @@ ncclResult_t ncclCommAbort(ncclComm_t comm);
 const char *ncclGetErrorString(ncclResult_t result);
 const char *ncclGetLastError(ncclComm_t comm);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error);
-ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *data, size_t bytes, ncclWindow_t *out, int flags);
-ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window);
 ncclResult_t ncclAllGather(const void *in, void *out, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream);
 ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op,
