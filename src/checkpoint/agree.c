@@ -53,9 +53,8 @@ ndp_status ndp_agree(ndp_comm *world, ndp_status mine) {
     if (mine != NDP_OK && st == NDP_OK)
         ndp_comm_report(world, NULL);
     if (st != NDP_OK && mine != NDP_OK) { /* they have not met: this rank's own error is the cause */
-        ndp_status all = ndp_exit_code(mine) == ndp_exit_code(NDP_EINVAL) ? mine : NDP_ECOMM;
-        ndp_error_set(all, own);
-        return all;
+        ndp_error_set(mine, own);
+        return mine;
     }
     NDP_TRY(st);
     if (word == 0)

@@ -5,9 +5,7 @@
 #include "comm/comm.h"
 
 /* Collective over `world` (NULL: one rank). NDP_OK if `mine` is NDP_OK on every rank; otherwise every rank returns the
- * status of the lowest failing rank and its message (prefixed on other ranks with that rank's number). Ranks that do
- * not meet have NDP_ECOMM, with the message of `mine` if that is an error, and its status if that is a user's mistake.
- */
+ * status of the lowest failing rank and its message (prefixed on other ranks with that rank's number). */
 NDP_API ndp_status ndp_agree(ndp_comm *world, ndp_status mine);
 
 /* Collective over `world` (NULL: one rank, nothing to do). Reduces `n` values in place. */
