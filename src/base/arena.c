@@ -18,8 +18,10 @@ enum { CHUNK_BYTES = 64 << 10 };
 static struct ndp_arena_chunk *add_chunk(ndp_arena *a, size_t bytes) {
     size_t capacity = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
     struct ndp_arena_chunk *chunk = calloc(1, sizeof *chunk + capacity);
-    if (!chunk)
+    if (!chunk) {
+        ndp_memory_lacked(sizeof *chunk + capacity);
         return NULL;
+    }
     chunk->capacity = capacity;
     /* A large object gets a chunk of its own; small ones continue in the current chunk. */
     if (bytes > CHUNK_BYTES && a->chunks) {

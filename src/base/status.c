@@ -16,6 +16,7 @@ typedef struct error_text {
 /* Per thread, not per process, since ranks may be threads. */
 static _Thread_local error_text *own; /* NULL: no error so far */
 static _Thread_local bool lost;       /* there was no memory for the last one */
+static _Thread_local size_t lacked;   /* bytes that there was no memory for, since the last one; 0: none */
 
 static pthread_key_t key;
 static bool has_key;
@@ -40,8 +41,8 @@ static error_text *text_of_thread(void) {
 }
 
 ndp_error_state ndp_error_swap(ndp_error_state next) {
-    ndp_error_state now = {own, lost};
-    own = next.text, lost = next.lost;
+    ndp_error_state now = {own, lost, lacked};
+    own = next.text, lost = next.lost, lacked = next.lacked;
     if (has_key)
         pthread_setspecific(key, own);
     return now;
@@ -53,12 +54,25 @@ void ndp_error_forget(void) {
         pthread_setspecific(key, NULL);
 }
 
+void ndp_memory_lacked(size_t bytes) { lacked = bytes > 0 ? bytes : 1; }
+
+/* Adds to the message that there was no memory before. */
+static ndp_status add_lacked(ndp_status code, char *message, size_t room) {
+    size_t bytes = lacked, n = strlen(message);
+    if (!bytes || code == NDP_ENOMEM || code == NDP_EINTR)
+        return code; /* a caller may put an error of its own in the place of this one */
+    lacked = 0;
+    snprintf(message + n, room - n, "; before that there was not enough memory for %zu bytes", bytes);
+    return code == NDP_EINVAL || code == NDP_EFORMAT ? NDP_ENOMEM : code;
+}
+
 ndp_status ndp_fail_at(const char *file, int line, ndp_status code, const char *fmt, ...) {
     char message[sizeof own->message]; /* the earlier message may be an argument */
     va_list args;
     va_start(args, fmt);
     vsnprintf(message, sizeof message, fmt, args);
     va_end(args);
+    code = add_lacked(code, message, sizeof message);
     if (text_of_thread()) {
         memcpy(own->message, message, strlen(message) + 1);
         own->trail[0] = '\0';

@@ -16,6 +16,10 @@
 ndp_status ndp_fail_at(const char *file, int line, ndp_status code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* There was no memory for `bytes`, and the caller goes on with less (a text that is cut): this thread's next error,
+ * which may be a consequence, also says that, and is no mistake of the user. */
+void ndp_memory_lacked(size_t bytes);
+
 /* Adds one frame to the trail of the current error. */
 void ndp_trail_add(const char *file, int line);
 
@@ -26,6 +30,7 @@ void ndp_error_set(ndp_status code, const char *message);
 typedef struct ndp_error_state {
     struct error_text *text;
     bool lost;
+    size_t lacked;
 } ndp_error_state;
 ndp_error_state ndp_error_swap(ndp_error_state next);
 /* Frees it. */

@@ -20,6 +20,7 @@ static bool str_reserve(ndp_str *s, size_t more) {
     char *data = more < SIZE_MAX / 2 ? realloc(s->data, capacity) : NULL;
     if (!data) {
         s->failed = true;
+        ndp_memory_lacked(capacity);
         return false;
     }
     s->data = data;

@@ -47,9 +47,12 @@ ndp_status ndp_agree(ndp_comm *world, ndp_status mine) {
     char own[1024] = "", message[1024];
     snprintf(own, sizeof own, "%s", ndp_error_message());
     memcpy(message, own, sizeof message);
+    if (mine != NDP_OK)
+        ndp_comm_report(world, own); /* it may have failed where the others wait for it */
     ndp_status st = exchange(world, &word, message, &root);
-    if (st != NDP_OK &&
-        mine != NDP_OK) { /* another rank has ended the run meanwhile: this rank's own error is the cause */
+    if (mine != NDP_OK && st == NDP_OK)
+        ndp_comm_report(world, NULL);
+    if (st != NDP_OK && mine != NDP_OK) { /* they have not met: this rank's own error is the cause */
         ndp_error_set(mine, own);
         return mine;
     }

@@ -131,6 +131,9 @@ void cli_job_release(cli_job *j);
 const volatile sig_atomic_t *cli_catch_signals(bool live);
 /* For a rank with nothing to save: SIGUSR1, by which a launcher forwards a Ctrl-C, ends it with exit code 130. */
 void cli_end_on_signal(void);
+/* Until cli_catch_signals, a signal that stops a run ends it with exit code 130 and a line. Of ranks, which a launcher
+ * sends SIGUSR1, rank 0 says it. */
+void cli_end_on_early_stop(void);
 /* ndp_launch with signal handling, warnings and error messages. Returns the exit code. `live`: the ranks draw a live
  * line (progress.h), which is erased after a failure. `saves`: the job of ranks that save checkpoints, so that the
  * message of a rank that died says which step is on disk; NULL: of ranks that do not. `lost`: gets the hosts that were

@@ -90,15 +90,27 @@ static void check_import(void *arguments, struct argp_state *state) {
         cli_refuse(state, "--keys prints tables in Markdown; leave out --json");
 }
 
-/* Writes the job, then the notes as comments. */
-static bool write_job(FILE *out, const char *job, const char *notes) {
-    fputs(job, out);
-    fputs("\n", out);
+/* The job, then the notes as comments. */
+static void add_job(ndp_str *out, const char *job, const char *notes) {
+    ndp_str_addf(out, "%s\n", job);
     for (const char *line = notes, *end; *line; line = end + (*end == '\n')) {
         end = strchrnul(line, '\n');
-        fprintf(out, "# %.*s\n", (int)(end - line), line);
+        ndp_str_addf(out, "# %.*s\n", (int)(end - line), line);
     }
-    return fflush(out) == 0 && !ferror(out);
+}
+
+/* To a file at once, so that nothing half-written is left; NULL: to stdout. False: reported. */
+static bool write_job(const char *path, const char *job, const char *notes) {
+    ndp_str out = {0};
+    add_job(&out, job, notes);
+    ndp_status st = out.failed ? NDP_ENOMEM : path ? ndp_file_write_atomic(path, out.data, out.length) : NDP_OK;
+    bool written = st == NDP_OK && (path || (fputs(out.data, stdout) >= 0 && fflush(stdout) == 0));
+    if (out.failed || (!written && !path))
+        cli_error(1, "cannot write %s: %s", path ? path : "the output", strerror(out.failed ? ENOMEM : errno));
+    else if (!written)
+        cli_error(1, "%s", ndp_error_message());
+    ndp_str_release(&out);
+    return written;
 }
 
 static int print_imported(const import_arguments *a, const char *job, const char *notes) {
@@ -115,15 +127,8 @@ static int print_imported(const import_arguments *a, const char *job, const char
 static int write_imported(const import_arguments *a, const char *job, const char *notes) {
     if (a->json && !a->output)
         return print_imported(a, job, notes);
-    FILE *out = a->output ? fopen(a->output, "w") : stdout;
-    bool written = out && write_job(out, job, notes);
-    int cause = errno;
-    if (out && out != stdout && fclose(out) != 0 && written) {
-        written = false;
-        cause = errno;
-    }
-    if (!written)
-        return cli_error(1, "cannot write %s: %s", a->output ? a->output : "the output", strerror(cause));
+    if (!write_job(a->output, job, notes))
+        return 1;
     if (a->json)
         return print_imported(a, job, notes);
     bool shown = !a->output && isatty(STDOUT_FILENO) && isatty(STDERR_FILENO); /* the job has them as comments */

@@ -348,6 +348,7 @@ static int train_job(const train_arguments *a, int argc, char **argv) {
 
 static int run(const cli_command *c, int argc, char **argv) {
     train_arguments a = {.resume_from = -1};
+    cli_end_on_early_stop();
     cli_parse(c, argc, argv, &a);
     ndp_status st = cli_job_load(&a.job);
     int code = st == NDP_OK ? train_job(&a, argc, argv) : cli_fail_early(st, a.job.debug);

@@ -34,6 +34,22 @@ void cli_end_on_signal(void) {
     sigaction(SIGUSR1, &action, NULL);
 }
 
+static void on_early_stop(int signal_number) {
+    static const char line[] = "ndparallel: stopped before the run began\n";
+    ssize_t n = write(STDERR_FILENO, line, sizeof line - 1);
+    (void)n;
+    on_end(signal_number);
+}
+
+void cli_end_on_early_stop(void) {
+    static const int numbers[] = {SIGUSR1, SIGINT, SIGTERM, SIGHUP};
+    bool rank = ndp_world_launched(NULL), other = rank && ndp_world_launched_rank() != 0;
+    struct sigaction action = {.sa_handler = other ? on_end : on_early_stop}, before;
+    for (size_t i = 0; i < (rank ? 1 : sizeof numbers / sizeof *numbers); i++)
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &action, NULL);
+}
+
 /* The signals that stop a run. The second one of those that insist ends the process, as if there were no handler. The
  * others may come several times for one event: when a terminal is closed, its shell and the kernel both send SIGHUP,
  * and a launcher repeats SIGUSR1, the one signal that mpirun forwards. */

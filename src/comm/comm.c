@@ -97,6 +97,11 @@ ndp_status ndp_comm_create(ndp_transport *t, ndp_group group, const char *name, 
     return t->ops->comm_create(t, group, name, out);
 }
 
+void ndp_comm_report(ndp_comm *c, const char *message) {
+    if (c->transport->health)
+        ndp_health_report(c->transport->health, c->transport->rank, message);
+}
+
 ndp_status ndp_comm_connect(ndp_comm *c, const uint64_t *sends, const uint64_t *receives) {
     if (!c->transport->ops->comm_connect || c->group.count == 1)
         return NDP_OK;

@@ -121,6 +121,9 @@ void ndp_transport_destroy(ndp_transport *t);
 
 /* Collective over the group (base, stride, count as the mesh computes it). `name` is for messages; copied. */
 NDP_API ndp_status ndp_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out);
+/* This rank has failed with `message` and is about to meet the others to say so: if they wait elsewhere, so that the
+ * run ends, it ends with this. NULL: they have met. */
+void ndp_comm_report(ndp_comm *c, const char *message);
 /* Prepares messages on `c`, for transports that connect pairs of ranks and match messages by order (NCCL); the others
  * ignore it. sends[p], receives[p]: a number that stands for the sequence of messages to or from group rank p, in the
  * order of their begins; 0: there are none. Collective over the group, once, before the first message. NDP_ENOTSUP if

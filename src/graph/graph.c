@@ -15,7 +15,8 @@ static ndp_view shape_of(int64_t rows, int64_t cols, ndp_dtype type) {
     return (ndp_view){NULL, type, rows, cols, cols};
 }
 
-void ndp_graph_init(ndp_graph *g, const char *name, ndp_dtype compute, ndp_dtype grad) {
+/* There is always a value 0, which a graph that has failed returns: its callers go on to read it. */
+ndp_status ndp_graph_init(ndp_graph *g, const char *name, ndp_dtype compute, ndp_dtype grad) {
     *g = (ndp_graph){.compute = compute,
                      .grad = grad,
                      .input = NDP_NONE,
@@ -24,6 +25,10 @@ void ndp_graph_init(ndp_graph *g, const char *name, ndp_dtype compute, ndp_dtype
                      .grad_input = NDP_NONE,
                      .writing = NDP_NONE};
     g->name = ndp_arena_strdup(&g->arena, name);
+    NDP_CHECK_MEMORY(g->name, "for graph %s", name);
+    NDP_TRY(ndp_array_reserve(&g->values, &g->value_capacity, 1, sizeof *g->values));
+    g->values[0] = (ndp_value){.name = ""};
+    return NDP_OK;
 }
 
 void ndp_graph_release(ndp_graph *g) {
@@ -41,13 +46,13 @@ static int add_value(ndp_graph *g, const char *name, ndp_value_kind kind, ndp_vi
     g->status = ndp_array_reserve(&g->values, &g->value_capacity, g->n_values + 1, sizeof *g->values);
     if (g->status != NDP_OK)
         return 0;
+    const char *own = ndp_arena_strdup(&g->arena, name);
+    g->status = NDP_MEMORY(own, "for the name of a value of graph %s", g->name);
+    if (g->status != NDP_OK)
+        return 0;
     int id = g->n_values++;
-    g->values[id] = (ndp_value){.name = ndp_arena_strdup(&g->arena, name),
-                                .kind = kind,
-                                .view = view,
-                                .root = id,
-                                .parent = NDP_NONE,
-                                .segment = NDP_NONE};
+    g->values[id] =
+        (ndp_value){.name = own, .kind = kind, .view = view, .root = id, .parent = NDP_NONE, .segment = NDP_NONE};
     return id;
 }
 

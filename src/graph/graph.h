@@ -95,8 +95,8 @@ typedef struct ndp_graph {
     ndp_status status;
 } ndp_graph;
 
-/* Empty graph; `name` is copied. Release frees all that it owns. */
-void ndp_graph_init(ndp_graph *g, const char *name, ndp_dtype compute, ndp_dtype grad);
+/* Empty graph; `name` is copied. Release frees all that it owns, also after a failure. */
+ndp_status ndp_graph_init(ndp_graph *g, const char *name, ndp_dtype compute, ndp_dtype grad);
 void ndp_graph_release(ndp_graph *g);
 /* Whether the forwards of both have the same nodes and values, but for their names. Tables are not compared. */
 bool ndp_graphs_alike(const ndp_graph *a, const ndp_graph *b);

@@ -124,7 +124,7 @@ static ndp_status build_graph(ndp_model *m, int unit, const variant *v, const nd
     ndp_graph *g = &m->graphs[m->n_graphs++];
     const ndp_facts *f = ndp_decoder_facts(m);
     bool head = v->kind == ndp_kind_head(f), block = v->kind != NDP_KIND_EMBEDDING && !head;
-    ndp_graph_init(g, block ? "block" : head ? "head" : "embedding", m->opts.compute, m->opts.master);
+    NDP_TRY(ndp_graph_init(g, block ? "block" : head ? "head" : "embedding", m->opts.compute, m->opts.master));
     g->inputs = m->inputs;
     for (int s = 0; s < NDP_SLOTS; s++) {
         int buffer = m->units[unit].buffers[s];

@@ -266,7 +266,7 @@ static void make_room(ndp_model_builder *b) {
 }
 
 static void begin_graph(ndp_model_builder *b, const char *name) {
-    ndp_graph_init(&b->graph, name, b->m->opts.compute, b->m->opts.master);
+    keep(b, ndp_graph_init(&b->graph, name, b->m->opts.compute, b->m->opts.master));
     b->graph.inputs = b->m->inputs;
     b->graph.ends_backward = !b->trains;
     b->dropouts = 0;

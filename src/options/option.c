@@ -380,14 +380,32 @@ void ndp_option_write(const ndp_option *o, const void *from, ndp_str *out) {
     }
 }
 
+static bool same_text(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
+
+static bool same_lists(const ndp_option *o, const void *a, const ndp_option *as, const void *b) {
+    ndp_strings *one[2], *other[2];
+    int n = lists_of(o, (void *)a, one);
+    lists_of(as, (void *)b, other);
+    for (int k = 0; k < n; k++) {
+        if (one[k]->n != other[k]->n)
+            return false;
+        for (int i = 0; i < one[k]->n; i++)
+            if (!same_text(one[k]->items[i], other[k]->items[i]))
+                return false;
+    }
+    return true;
+}
+
 bool ndp_option_is_same(const ndp_option *o, const void *a, const ndp_option *as, const void *b) {
-    ndp_str one = {0}, other = {0};
-    ndp_option_write(o, a, &one);
-    ndp_option_write(as, b, &other);
-    bool same = !one.failed && !other.failed && strcmp(one.data, other.data) == 0;
-    ndp_str_release(&one);
-    ndp_str_release(&other);
-    return same;
+    static const size_t sizes[] = {[NDP_OPTION_INT] = sizeof(int),       [NDP_OPTION_INT64] = sizeof(int64_t),
+                                   [NDP_OPTION_NUMBER] = sizeof(double), [NDP_OPTION_PAIR] = 2 * sizeof(double),
+                                   [NDP_OPTION_BOOL] = sizeof(bool),     [NDP_OPTION_WORD] = sizeof(int)};
+    const void *one = const_field(o, a), *other = const_field(as, b);
+    if (o->type == NDP_OPTION_TEXT)
+        return same_text(*(char *const *)one, *(char *const *)other);
+    if (o->type == NDP_OPTION_LIST || o->type == NDP_OPTION_ENTRIES || o->type == NDP_OPTION_MAPPINGS)
+        return same_lists(o, a, as, b);
+    return memcmp(one, other, sizes[o->type]) == 0;
 }
 
 void ndp_option_release(const ndp_option *o, void *from) {

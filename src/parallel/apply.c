@@ -300,7 +300,7 @@ static ndp_status write_graphs(ndp_pass *p) {
         const ndp_unit *u = unit_with(p->local, i);
         p->from = &p->whole->graphs[i];
         p->to = &p->local->graphs[i];
-        ndp_graph_init(p->to, p->from->name, p->from->compute, p->from->grad);
+        NDP_TRY(ndp_graph_init(p->to, p->from->name, p->from->compute, p->from->grad));
         if (!u)
             continue;
         p->to->inputs = p->local->inputs;

@@ -78,12 +78,15 @@ ndp_status ndp_appended_flush(ndp_appended *f) {
 ndp_status ndp_appended_add(ndp_appended *f, void (*add)(ndp_str *out, const void *record), const void *record) {
     enum { MOST = 64 << 20 };
     const size_t whole = f->kept.length;
-    bool lost = whole >= MOST || f->kept.failed;
+    bool lost = whole >= MOST;
     if (!lost)
         add(&f->kept, record);
-    if (f->kept.failed)
+    if (f->kept.failed) { /* the next one may have its memory */
         f->kept.length = whole;
-    f->lost += lost || f->kept.failed;
+        f->kept.failed = false;
+        lost = true;
+    }
+    f->lost += lost;
     f->missing++;
     return ndp_appended_flush(f);
 }

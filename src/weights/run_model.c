@@ -128,6 +128,8 @@ static ndp_status check_identity(const ndp_run_model *m) {
     ndp_model_release(&model);
     json_object_object_foreach(now, key, value) {
         struct json_object *recorded = json_object_object_get(then, key);
+        if (!value && st == NDP_OK)
+            st = NDP_FAIL(NDP_ENOMEM, "not enough memory for %s of the model's identity", key);
         if (st == NDP_OK && recorded && !json_object_equal(recorded, value))
             st = NDP_FAIL(NDP_EINVAL,
                           "%s belongs to another model than the checkpoint of step %lld: %s was %.80s, now it is %.80s",

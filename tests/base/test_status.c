@@ -84,10 +84,24 @@ static void an_error_without_memory_says_so(void **state) {
     assert_int_equal(status, 0);
 }
 
+static void a_lack_of_memory_is_told_with_what_comes_of_it(void **state) {
+    (void)state;
+    ndp_memory_lacked(64);
+    CHECK_FAILS(checked(0), NDP_ENOMEM, "0 is not positive; before that there was not enough memory for 64 bytes");
+    CHECK_FAILS(checked(0), NDP_EINVAL, "0 is not positive");
+    assert_null(strstr(ndp_error_message(), "memory"));
+    ndp_memory_lacked(64);
+    CHECK_FAILS(middle(1), NDP_EIO, "not enough memory for 64 bytes");
+    ndp_memory_lacked(64);
+    CHECK_FAILS(NDP_FAIL(NDP_ENOMEM, "no room"), NDP_ENOMEM, "no room");
+    assert_null(strstr(ndp_error_message(), "before"));
+    CHECK_FAILS(checked(0), NDP_ENOMEM, "0 is not positive; before that");
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(an_error_without_memory_says_so), /* before any other error */
-                                       cmocka_unit_test(message_once_and_a_trail),
-                                       cmocka_unit_test(errors_belong_to_their_thread),
-                                       cmocka_unit_test(endless_messages_are_cut)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_error_without_memory_says_so), /* before any other error */
+        cmocka_unit_test(message_once_and_a_trail), cmocka_unit_test(errors_belong_to_their_thread),
+        cmocka_unit_test(a_lack_of_memory_is_told_with_what_comes_of_it), cmocka_unit_test(endless_messages_are_cut)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

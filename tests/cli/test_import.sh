@@ -140,7 +140,7 @@ code_is 2
 says err 'none.yaml'
 run config import axolotl.yaml --force --output none/job.yaml
 code_is 1
-says err 'cannot write none/job.yaml'
+says err "cannot write 'none/job.yaml'"
 run config improt a.yaml
 refused "unknown command 'config improt'; did you mean 'import'"
 

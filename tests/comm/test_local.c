@@ -262,6 +262,21 @@ static ndp_status groups_in_another_order(ndp_transport *t, ndp_comm *c) {
     return st;
 }
 
+/* Rank 1 has failed on its way to an operation, and comes to say so where no other rank waits. */
+static ndp_status says_so_elsewhere(ndp_transport *t, ndp_comm *c) {
+    if (ndp_transport_rank(t) == 1)
+        ndp_comm_report(c, "no memory for 7 bytes");
+    return groups_in_another_order(t, c);
+}
+
+static ndp_status has_said_so(ndp_transport *t, ndp_comm *c) {
+    if (ndp_transport_rank(t) == 1) {
+        ndp_comm_report(c, "no memory for 7 bytes");
+        ndp_comm_report(c, NULL);
+    }
+    return groups_in_another_order(t, c);
+}
+
 /* Rank 1 works for longer than the rings need to be found: that is not a ring. */
 static ndp_status a_long_wait(ndp_transport *t, ndp_comm *c) {
     if (ndp_transport_rank(t) == 1)
@@ -278,6 +293,8 @@ static void rings_are_found(void **state) {
     CHECK_FAILS(run(4, groups_in_another_order), NDP_ECOMM, "ranks wait for each other");
     CHECK_FAILS(run(4, everybody_waits_for_the_next), NDP_ECOMM, "rank 3 waits at #40 all_reduce ring");
     CHECK_FAILS(run(3, everybody_waits_for_the_next), NDP_ECOMM, "ranks wait for each other");
+    CHECK_FAILS(run(3, says_so_elsewhere), NDP_ECOMM, "rank 1: no memory for 7 bytes");
+    CHECK_FAILS(run(3, has_said_so), NDP_ECOMM, "ranks wait for each other");
     CHECK_OK(run(4, a_long_wait));
 }
 

@@ -45,7 +45,7 @@ static ndp_status mpi_wait(ndp_work *w) {
         return ndp_peers_wait(&c->part.peers, w);
     ndp_status st = ndp_mpi_plain_wait(&c->plain, w);
     if (st != NDP_OK)
-        ndp_health_fail(c->base.transport->health, c->base.transport->rank, ndp_error_message());
+        ndp_health_fail_wait(c->base.transport->health, c->base.transport->rank, ndp_error_message());
     return st;
 }
 

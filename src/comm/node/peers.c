@@ -34,6 +34,6 @@ ndp_status ndp_peers_wait(ndp_peers *p, ndp_work *w) {
     if (st == NDP_OK)
         return NDP_OK;
     st = ndp_transport_explain(t, st); /* where the device was: peers see the message as it is now */
-    ndp_health_fail(t->health, t->rank, ndp_error_message());
+    ndp_health_fail_wait(t->health, t->rank, ndp_error_message());
     return st;
 }

@@ -24,16 +24,44 @@ static void wait_for_message(const ndp_health *h) {
         ndp_yield();
 }
 
+/* `reports` from one state to another, once no other rank writes or reads the report; false: it is in a third state, or
+ * a rank was killed meanwhile. */
+static bool change_reports(ndp_health *h, uint32_t from, uint32_t to) {
+    uint32_t now = from;
+    double deadline = ndp_now() + DRAIN_SECONDS;
+    while (!atomic_compare_exchange_strong(&h->reports, &now, to)) {
+        if (now != 1 || ndp_now() > deadline)
+            return false;
+        now = from;
+        ndp_yield();
+    }
+    return true;
+}
+
+void ndp_health_report(ndp_health *h, int rank, const char *message) {
+    if (message && change_reports(h, 0, 1)) { /* else another rank is before this one */
+        h->reporter = rank;
+        snprintf(h->report, sizeof h->report, "%s", message);
+        atomic_store(&h->reports, 2);
+    }
+    if (!message && change_reports(h, 2, 1))
+        atomic_store(&h->reports, h->reporter == rank ? 0 : 2);
+}
+
+static void record(ndp_health *h, int rank, const char *message) {
+    int owner = rank, length = 0;
+    if (sscanf(message, "rank %d: %n", &owner, &length) != 1 || length == 0 || owner < 0 || owner >= h->world) {
+        owner = rank;
+        length = 0;
+    }
+    h->rank = owner;
+    snprintf(h->message, sizeof h->message, "%s", message + length);
+}
+
 void ndp_health_record(ndp_health *h, int rank, const char *message) {
     uint32_t none = 0;
     if (atomic_compare_exchange_strong(&h->failed, &none, 1)) {
-        int owner = rank, length = 0;
-        if (sscanf(message, "rank %d: %n", &owner, &length) != 1 || length == 0 || owner < 0 || owner >= h->world) {
-            owner = rank;
-            length = 0;
-        }
-        h->rank = owner;
-        snprintf(h->message, sizeof h->message, "%s", message + length);
+        record(h, rank, message);
         atomic_store(&h->failed, 2);
     }
     wait_for_message(h);
@@ -42,6 +70,15 @@ void ndp_health_record(ndp_health *h, int rank, const char *message) {
 void ndp_health_fail(ndp_health *h, int rank, const char *message) {
     ndp_health_record(h, rank, message);
     drain(h);
+}
+
+void ndp_health_fail_wait(ndp_health *h, int rank, const char *message) {
+    char report[sizeof h->report + 32] = "";
+    if (change_reports(h, 2, 1)) {
+        snprintf(report, sizeof report, "rank %d: %s", h->reporter, h->report);
+        atomic_store(&h->reports, 2);
+    }
+    ndp_health_fail(h, rank, *report ? report : message);
 }
 
 ndp_status ndp_health_check(ndp_health *h) {

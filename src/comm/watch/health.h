@@ -25,6 +25,11 @@ typedef struct ndp_health {
     _Atomic uint32_t failed; /* 0: no rank; 1: being written; 2: rank and message are valid */
     int rank, world;
     char message[1024];
+    /* A rank has failed and waits for the others to say so (ndp_health_report): 0: none; 1: being written or read; 2:
+     * its rank and message are valid. */
+    _Atomic uint32_t reports;
+    int reporter;
+    char report[1024];
     /* Where journals go after a failure (ndp_transport_keep_journals): 0: nowhere; 1: being written; 2: to this run
      * folder, as long as it is this run's. */
     _Atomic uint32_t keeps;
@@ -41,6 +46,12 @@ static inline size_t ndp_health_bytes(int world) { return sizeof(ndp_health) + (
 void ndp_health_fail(ndp_health *h, int rank, const char *message);
 /* The same, without waiting: the caller touches no memory of another rank, nor does the rank that it speaks for. */
 void ndp_health_record(ndp_health *h, int rank, const char *message);
+/* The same for a wait that cannot end. If a rank has reported a failure that the others have not come to hear, that is
+ * the one recorded. */
+void ndp_health_fail_wait(ndp_health *h, int rank, const char *message);
+/* `rank` has failed with `message`, and is about to meet all others to say so: the cause if a wait fails meanwhile.
+ * NULL: they have met. */
+void ndp_health_report(ndp_health *h, int rank, const char *message);
 /* NDP_ECOMM "rank R failed: message" after a failure; no rank is in another's memory then. */
 ndp_status ndp_health_check(ndp_health *h);
 /* NDP_ECOMM after a failure: the caller has not entered. */

@@ -31,7 +31,8 @@ enum { INITIALIZES, WORKS, FINALIZES };
 
 struct ndp_lookout {
     pthread_t thread;
-    int end; /* an eventfd: written once the thread is to end */
+    int end;          /* an eventfd: written once the thread is to end */
+    atomic_bool ends; /* the same, if that could not be written */
     int rank;
     double limit;
     _Atomic(ndp_transport *) transport;
@@ -247,7 +248,7 @@ static void look_at_joined(ndp_lookout *l, const ndp_transport *t, double now) {
 static void *keep(void *arg) {
     ndp_lookout *l = arg;
     struct pollfd end = {.fd = l->end, .events = POLLIN};
-    while (poll(&end, 1, (int)(1e3 * NDP_LOOK_SECONDS)) <= 0) {
+    while (poll(&end, 1, (int)(1e3 * NDP_LOOK_SECONDS)) <= 0 && !atomic_load(&l->ends)) {
         double now = ndp_now();
         const ndp_transport *t = atomic_load(&l->transport);
         leave_out_gap(l, now);
@@ -319,6 +320,7 @@ void ndp_lookout_part(ndp_lookout *l) {
 void ndp_lookout_end(ndp_lookout *l) {
     if (!l)
         return;
+    atomic_store(&l->ends, true);
     ssize_t n = write(l->end, &(uint64_t){1}, sizeof(uint64_t));
     (void)n;
     pthread_join(l->thread, NULL);
