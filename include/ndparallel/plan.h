@@ -181,10 +181,15 @@ typedef struct ndp_restart_opts {
 } ndp_restart_opts;
 #define NDP_RESTART_OPTS_INIT                                                                                          \
     { NULL, NULL, NULL, 0, false, false }
+/* "parallelism.tp_size=2" */
+typedef struct ndp_restart_setting {
+    char text[40];
+} ndp_restart_setting;
+
 typedef struct ndp_restart {
     int ranks;
-    char **rank_hosts;    /* by rank, for ndp_launch_opts; NULL: no host is lost, and the ranks start where they were */
-    char settings[8][40]; /* for ndp_config_set, in the ranks: the layout, if it is another one */
+    char **rank_hosts; /* by rank, for ndp_launch_opts; NULL: no host is lost, and the ranks start where they were */
+    ndp_restart_setting settings[8]; /* for ndp_config_set, in the ranks: the layout, if it is another one */
     int n_settings;
     char *text; /* what changes, as a part of a line; NULL: nothing */
 } ndp_restart;

@@ -97,7 +97,7 @@ static char **same_command(const cli_ranks *r, const another_start *start, char 
     memcpy(again + 2, r->argv + 1, sizeof *again * (size_t)(r->argc - 1));
     for (int i = 0; i < start->at.n_settings; i++) {
         again[words++] = (char *)(uintptr_t) "--set";
-        again[words++] = (char *)(uintptr_t)start->at.settings[i];
+        again[words++] = (char *)(uintptr_t)start->at.settings[i].text;
     }
     again[words] = (char *)(uintptr_t)(start->number ? "--resume" : NULL); /* last, so that it replaces --resume-from */
     return again;

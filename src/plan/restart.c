@@ -116,14 +116,14 @@ static ndp_status find_nearest(const ndp_job *of, const ndp_spare_hosts *h, fewe
 static void describe_change(const ndp_job *of, const smaller_layout *c, ndp_restart *r, ndp_str *text) {
     ndp_str_addf(text, "; the layout changes for %d rank%s instead of %d: ", c->ranks, c->ranks == 1 ? "" : "s",
                  of->world);
-    snprintf(r->settings[r->n_settings++], sizeof r->settings[0], "train.ranks=%d", c->ranks);
+    snprintf(r->settings[r->n_settings++].text, sizeof r->settings[0].text, "train.ranks=%d", c->ranks);
     for (int axis = 0, n = 0; axis < NDP_SIZES; axis++) {
         const char *name = ndp_axis_name((ndp_axis)axis);
         bool differs = of->layout.size[axis] != c->layout.size[axis];
         if (differs)
             ndp_str_addf(text, "%s%s %d -> %d", n++ ? ", " : "", name, of->layout.size[axis], c->layout.size[axis]);
         if (differs || axis == NDP_DP_SHARD) /* which may be auto */
-            snprintf(r->settings[r->n_settings++], sizeof r->settings[0], "parallelism.%s_size=%d", name,
+            snprintf(r->settings[r->n_settings++].text, sizeof r->settings[0].text, "parallelism.%s_size=%d", name,
                      c->layout.size[axis]);
     }
     ndp_str_addf(text, "; the global batch stays %d", of->batch.global_batch);

@@ -114,7 +114,7 @@ static void check_restart(const fewer_case *k) {
     if (r.ranks != k->ranks || !strstr(r.text, k->says))
         fail_msg("%s: %d ranks: %s", k->keys[0], r.ranks, r.text);
     for (int i = 0; i < r.n_settings; i++)
-        CHECK_OK(ndp_config_set(c, r.settings[i]));
+        CHECK_OK(ndp_config_set(c, r.settings[i].text));
     CHECK_OK(ndp_config_ranks(c, &ranks));
     assert_int_equal(ranks, r.ranks);
     for (int i = 0; i <= r.ranks; i++)
