@@ -26,6 +26,8 @@ static const struct {
     {"NDP_NODE_OF", "With mpirun: the host of each rank, as in 0,1,1,0; for tests"},
     {"NDP_GPU_GUARD", "1: a kernel that leaves its piece of a GPU's memory faults; for tests"},
     {"NDP_GPU_CALLS", "1: if a GPU fails or hangs, the message names the kernel, not only the instruction; slower"},
+    {"NDP_SIM_FAIL_AT", "Device sim: the number of the submission that fails; for tests"},
+    {"NDP_SIM_FAIL_RANK", "Device sim: the only rank in which NDP_SIM_FAIL_AT counts; for tests"},
     {"NDP_SIM_GPUS", "Device sim: how many GPUs it plays; default: 1; for tests"},
     {"NDP_SIM_ORDER", "Device sim: down runs the threads of a block in the opposite order; for tests"},
     {"NDP_SIM_REFUSES",
@@ -36,6 +38,7 @@ static const struct {
     {"NDP_WORLD, NDP_RANK, NDP_LAUNCHED, NDP_LAUNCHER, NDP_TERMINAL", "Set by the program for the ranks that it starts"},
     {"HF_HOME, HF_HUB_CACHE", "The cache of the Hugging Face Hub, in which models and data are looked for by name"},
     {"XDG_CACHE_HOME", "Folder of the cache of tokenized data; default: ~/.cache"},
+    {"CUDA_DEVICE_MAX_CONNECTIONS", "How many queues of a GPU run by themselves; not set: 32"},
     {"CUDA_VISIBLE_DEVICES", "Limits the GPUs that ranks take"},
     {"TMPDIR", "Folder of Open MPI's temporary files; default: /tmp"},
 };
