@@ -7,8 +7,8 @@
 #include "launch/launch.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
+#include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -110,43 +110,57 @@ static void close_end(ndp_mpirun_watch *w, int i) {
     w->open[i] = 0;
 }
 
-/* Their ends wake this process at once: mpirun takes longer to kill the others. */
-static void open_ends(ndp_mpirun_watch *w) {
+static void watch_end(ndp_mpirun_watch *w, int i) {
+    struct epoll_event wanted = {.events = EPOLLIN | EPOLLET, .data.u32 = (uint32_t)i};
+    w->open[i] = w->ranks[i].process;
+    w->ends[i] = (int)syscall(SYS_pidfd_open, w->open[i], 0);
+    if (w->ends[i] >= 0)
+        epoll_ctl(w->events, EPOLL_CTL_ADD, w->ends[i], &wanted);
+}
+
+static void watch_ends(ndp_mpirun_watch *w) {
     for (int i = 0; i < NDP_WATCHED_RANKS; i++) {
         if (i < w->n && w->open[i] == w->ranks[i].process)
             continue;
         close_end(w, i);
-        if (i >= w->n)
-            continue;
-        w->open[i] = w->ranks[i].process;
-        w->ends[i] = (int)syscall(SYS_pidfd_open, w->open[i], 0);
+        if (i < w->n)
+            watch_end(w, i);
     }
 }
 
-/* Returns when something is written or a rank ends, or after LOOK_MS. */
-static void wait_a_little(ndp_mpirun_watch *w, bool errors) {
-    struct pollfd fds[1 + NDP_WATCHED_RANKS] = {{.fd = errors ? w->errors : -1, .events = POLLIN}};
-    int n = 1;
-    for (int i = 0; i < w->n && !w->ended; i++)
-        if (w->open[i])
-            fds[n++] = (struct pollfd){.fd = w->ends[i], .events = POLLIN};
-    poll(fds, (nfds_t)n, LOOK_MS);
+/* Returns when something is written or a rank ends, or after LOOK_MS. On a busy host mpirun has killed the others
+ * before this process goes on; epoll's first event is of the first end all the same. */
+static void wait_a_little(ndp_mpirun_watch *w) {
+    struct epoll_event got[1 + NDP_WATCHED_RANKS];
+    int n = epoll_wait(w->events, got, NDP_COUNT(got), LOOK_MS);
+    for (int k = 0; k < n && !w->ended; k++) {
+        w->ended = got[k].data.u32 < NDP_WATCHED_RANKS;
+        w->first = w->ended && w->n == w->world ? (int)got[k].data.u32 : -1;
+    }
 }
 
+/* The pipe's. False: there is no epoll. */
+static bool watch_errors(ndp_mpirun_watch *w) {
+    struct epoll_event wanted = {.events = EPOLLIN, .data.u32 = NDP_WATCHED_RANKS};
+    w->events = epoll_create1(EPOLL_CLOEXEC);
+    return w->events >= 0 && epoll_ctl(w->events, EPOLL_CTL_ADD, w->errors, &wanted) == 0;
+}
+
+/* Of ranks without a process descriptor. */
 static void look_at_ranks(ndp_mpirun_watch *w) {
     int ended = -1, several = 0;
     if (w->ended)
         return;
     for (int i = 0; i < w->n; i++)
-        if (has_ended(w->ranks[i].process)) {
+        if (w->ends[i] < 0 && has_ended(w->ranks[i].process)) {
             ended = i;
             several++;
         }
     w->ended = several > 0;
     w->first = several == 1 && w->n == w->world ? ended : -1;
-    if (!w->ended) {
+    if (!w->ended && w->n < w->world) { /* once all are known, the list would only lose those that have ended */
         w->n = ndp_launched_children(w->mpirun, w->ranks, NDP_WATCHED_RANKS);
-        open_ends(w);
+        watch_ends(w);
     }
 }
 
@@ -180,9 +194,12 @@ static int wait_for(ndp_mpirun_watch *w, const volatile sig_atomic_t *stop) {
     bool stopping = false, errors = true;
     for (;;) {
         int status;
-        wait_a_little(w, errors);
+        wait_a_little(w);
         look_at_ranks(w);
-        errors = errors && read_errors(w);
+        if (errors && !read_errors(w)) {
+            errors = false;
+            epoll_ctl(w->events, EPOLL_CTL_DEL, w->errors, NULL);
+        }
         pid_t ended = waitpid(w->mpirun, &status, WNOHANG);
         if (ended < 0 && errno != EINTR)
             return 1;
@@ -203,8 +220,9 @@ static int wait_for(ndp_mpirun_watch *w, const volatile sig_atomic_t *stop) {
 }
 
 int ndp_mpirun_watch_wait(ndp_mpirun_watch *w, const volatile sig_atomic_t *stop) {
-    int code = wait_for(w, stop);
+    int code = watch_errors(w) ? wait_for(w, stop) : 1;
     for (int i = 0; i < NDP_WATCHED_RANKS; i++)
         close_end(w, i);
+    close(w->events);
     return code;
 }

@@ -11,6 +11,7 @@ typedef struct ndp_mpirun_watch {
     pid_t mpirun;
     int world;
     int errors;                           /* the end of a pipe: what mpirun and the ranks write to stderr */
+    int events;                           /* of epoll, which tells ends in their order */
     ndp_sibling ranks[NDP_WATCHED_RANKS]; /* that it has started on this host */
     int ends[NDP_WATCHED_RANKS];   /* process descriptors by rank, of `open` processes; -1: the system has none */
     pid_t open[NDP_WATCHED_RANKS]; /* 0: none yet */
