@@ -72,6 +72,9 @@ without 6 cuda_xent.cu test_op_kernels 'xent*'
 without 7 cuda_xent.cu test_op_kernels 'xent*'
 without 1 cuda_attention_f32.cu test_attention "${NDP_RACE_ATTENTION:-*}"
 without 2 cuda_attention_f32.cu test_attention "${NDP_RACE_ATTENTION:-*}"
+without 1 cuda_mma_tile.cuh test_linear_stack bits_of_equal_rows
+without 2 cuda_mma_tile.cuh test_linear_stack bits_of_equal_rows
+without 3 cuda_mma_tile.cuh test_linear_stack bits_of_equal_rows
 without 2 cuda_attention_bf16.cu test_attention "${NDP_RACE_ATTENTION:-*}"
 without 4 cuda_attention_bf16.cu test_attention "${NDP_RACE_ATTENTION:-*}"
 exit $failed

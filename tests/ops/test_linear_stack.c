@@ -1,6 +1,7 @@
 /* linear_stack and its gradients on `cpu`, or on NDP_TEST_DEVICE, against ref, as test_op_kernels.c does it: groups of
  * all sizes, also of no rows; rows of no group; bits with any number of threads; a stack of one beside linear. */
 #include "kernel_case.h"
+#include "ops/linear_stack.h"
 
 /* Where groups begin. 0: one of them has all rows; 1: about even; 2: the first has none, the others more and more, and
  * rows of none follow; 3: all rows are of none. */
@@ -13,6 +14,14 @@ static ndp_view some_offsets(int64_t rows, int64_t groups, int way) {
                               : way == 1 ? rows * e / groups
                               : way == 2 ? rows * (e - 1) * e / (groups * groups + 1)
                                          : 0));
+    return v;
+}
+
+/* Groups of these rows, then of `others` each where there are more, then rows of none. */
+static ndp_view offsets_of(const int *rows, int n, int64_t groups, int others) {
+    ndp_view v = matrix(NDP_I32, groups + 1, 1);
+    for (int64_t e = 0; e < groups; e++)
+        ndp_view_set(&v, e + 1, 0, ndp_view_get(&v, e, 0) + (e < n ? rows[e] : others));
     return v;
 }
 
@@ -30,28 +39,34 @@ static void check_bias(int64_t t, int64_t m, int64_t groups, int way, int parts)
 }
 
 /* `more`: with an earlier gradient, accumulating, wide. */
-static void check_stack(int64_t t, int64_t k, int64_t m, int64_t groups, int way, int more) {
+static void check_groups(int64_t t, int64_t k, int64_t m, const ndp_view *offsets, int more) {
     ndp_view none = {0};
+    int64_t groups = offsets->rows - 1;
     kernel_case forward = {&ndp_op_linear_stack,
-                           .in = {some(t, k, 1), some(groups * m, k, 2), some_offsets(t, groups, way)}};
-    kernel_case dx = {&ndp_op_linear_stack_dx, .in = {some(t, m, 1), some(groups * m, k, 2),
-                                                      some_offsets(t, groups, way), more ? some(t, k, 3) : none}};
-    kernel_case dw = {&ndp_op_linear_stack_dw,
-                      {.accumulate = more},
-                      .in = {some(t, m, 1), some(t, k, 2), some_offsets(t, groups, way)}};
+                           .in = {some(t, k, 1), some(groups * m, k, 2), copy_as(NDP_I32, offsets)}};
+    kernel_case dx = {&ndp_op_linear_stack_dx, .in = {some(t, m, 1), some(groups * m, k, 2), copy_as(NDP_I32, offsets),
+                                                      more ? some(t, k, 3) : none}};
+    kernel_case dw = {
+        &ndp_op_linear_stack_dw, {.accumulate = more}, .in = {some(t, m, 1), some(t, k, 2), copy_as(NDP_I32, offsets)}};
     kernel_case to_fp32 = {&ndp_op_linear_stack,
-                           .in = {some(t, k, 1), some(groups * m, k, 2), some_offsets(t, groups, way)}, .asked = 1,
+                           .in = {some(t, k, 1), some(groups * m, k, 2), copy_as(NDP_I32, offsets)}, .asked = 1,
                            .other = 1};
     kernel_case wide = {
         &ndp_op_linear_stack_dx,
         {.wide_grad = true},
         .wide = 8,
-        .in = {some(t, m, 1), some(groups * m, k, 2), some_offsets(t, groups, way), more ? some(t, k, 3) : none}};
+        .in = {some(t, m, 1), some(groups * m, k, 2), copy_as(NDP_I32, offsets), more ? some(t, k, 3) : none}};
     check_kernel(&forward);
     check_kernel(&dx);
     check_kernel(&dw);
     check_types(&to_fp32, false, true);
     check_types(&wide, false, true);
+}
+
+static void check_stack(int64_t t, int64_t k, int64_t m, int64_t groups, int way, int more) {
+    ndp_view offsets = some_offsets(t, groups, way);
+    check_groups(t, k, m, &offsets, more);
+    free_matrices(&offsets, 1);
 }
 
 static void linear_stack_kernels(void **state) {
@@ -72,6 +87,66 @@ static void linear_stack_kernels_of_many_tiles(void **state) {
             check_bias(301, 290, 3, way, 1 + 3 * more);
             check_stack(70, 601, 19, 40, way, more);
         }
+}
+
+/* One group of all rows; groups around a tile's rows, of none, of one row each. Rows of 69 and 133 elements and padding
+ * are of whole pieces of 16 bytes, which copies of 16 bytes need; others, those of the cases above, are read by
+ * elements. */
+static void groups_of_many_sizes(void **state) {
+    static const int rows[] = {300, 1, 0, 127, 128, 129, 17, 0}, groups[] = {1, 8, 128};
+    (void)state;
+    for (int i = 0; i < (small_sizes() ? 1 : 2 * 3); i++) {
+        int more = i % 2;
+        ndp_view offsets = offsets_of(rows, 8, groups[i / 2], 1);
+        int64_t t = (int64_t)ndp_view_get(&offsets, offsets.rows - 1, 0) + 3 * more;
+        check_groups(t, more ? 69 : 37, more ? 13 : i < 2 ? 133 : 21, &offsets, more);
+        free_matrices(&offsets, 1);
+    }
+}
+
+/* Rows `to` .. of v, of `type`; each is one of PERIOD rows of `from`, in turn. */
+enum { PERIOD = 50 };
+static ndp_view in_turn(const ndp_view *from, ndp_dtype type, int64_t rows, int64_t to, int64_t n) {
+    ndp_view v = random_matrix(type, rows, from->cols, 9);
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t c = 0; c < from->cols; c++)
+            ndp_view_set(&v, to + r, c, ndp_view_get(from, r % PERIOD, c));
+    return v;
+}
+
+static bool same_rows(const ndp_view *a, int64_t from, const ndp_view *b, int64_t to, int64_t n) {
+    ndp_view x = ndp_rows_of(a, from, n), y = ndp_rows_of(b, to, n);
+    return same_bits(&x, &y);
+}
+
+/* A group in the middle of others, wherever it begins; rows of a group, wherever they are in it. */
+static void bits_of_equal_rows(void **state) {
+    (void)state;
+    enum { N = 150, T = 300, K = 69, M = 45, E = 3 };
+    const ndp_op *ops[] = {&ndp_op_linear_stack, &ndp_op_linear_stack_dx, &ndp_op_linear_stack_dw};
+    for (int i = 0; i < 3 * 2; i++) {
+        ndp_dtype type = i / 3 ? NDP_BF16 : NDP_F32;
+        ndp_view x = some(PERIOD, i % 3 ? M : K, 1), y = some(PERIOD, K, 2), w = random_matrix(type, E * M, K, 3);
+        ndp_view out[2][NDP_OP_MAX_OUT] = {{{0}}};
+        for (int at = 0; at < 2; at++) {
+            int first = at ? 77 : 0;
+            ndp_view in[4] = {in_turn(&x, type, T, first, N),
+                              i % 3 < 2 ? copy_as(type, &w) : in_turn(&y, type, T, first, N),
+                              offsets_of((int[]){first, N}, 2, E, T - N - first)};
+            make_outputs(ops[i % 3], &(ndp_op_attr){0}, in, out[at], 1);
+            run_op(ops[i % 3], &(ndp_op_attr){0}, in, out[at], tested(), 2);
+            free_matrices(in, 3);
+        }
+        if (i % 3 == 2 ? !same_rows(&out[0][0], M, &out[1][0], M, M)
+                       : !same_rows(&out[0][0], 0, &out[1][0], 77, N) ||
+                             !same_rows(&out[0][0], 0, &out[0][0], PERIOD, N - PERIOD))
+            fail_msg("%s, %s: equal rows of a group have other bits elsewhere", ops[i % 3]->name, ndp_dtype_name(type));
+        free_matrices(out[0], 1);
+        free_matrices(out[1], 1);
+        free_matrices(&x, 1);
+        free_matrices(&y, 1);
+        free_matrices(&w, 1);
+    }
 }
 
 /* On `cpu` with any number of threads, and at any place where sums are split. Products of the library by themselves
@@ -167,7 +242,9 @@ static void empty_groups(void **state) {
 static void split_sums_are_others(void **state) {
     (void)state;
     enum { T = 130, N = 67 };
-    for (int i = 0; i < 3 * NDP_SPLITS; i++) {
+    for (int i = 0; i < 2 * 3 * NDP_SPLITS; i++) {
+        int place = 1 + i / 6;
+        ndp_dtype type = i / 3 % 2 ? NDP_BF16 : NDP_F32;
         ndp_view x = some(T, N, 1), offsets = some_offsets(T, 2, 1);
         kernel_case cases[] = {{&ndp_op_linear_stack, .in = {x, some(66, N, 2), offsets}},
                                {&ndp_op_linear_stack_dx, .in = {x, some(2 * N, 33, 2), offsets}},
@@ -175,12 +252,13 @@ static void split_sums_are_others(void **state) {
         kernel_case *k = &cases[i % 3];
         ndp_view in[2][NDP_OP_MAX_IN], out[2][NDP_OP_MAX_OUT];
         k->asked = ~0u;
+        k->other = type == NDP_BF16; /* the sums as they are */
         for (int split = 0; split < 2; split++) {
-            make_call(k, NDP_F32, k->in, in[split], out[split]);
-            run_op_split(k->op, &k->attr, in[split], out[split], tested(), 1, split ? 1 + i / 3 : 0);
+            make_call(k, type, k->in, in[split], out[split]);
+            run_op_split(k->op, &k->attr, in[split], out[split], tested(), 1, split ? place : 0);
         }
         if (same_bits(&out[0][0], &out[1][0]) || !(distance(&out[0][0], &out[1][0]) < 1e-6))
-            fail_msg("%s, split at %d: the sums are the same, or far", k->op->name, 1 + i / 3);
+            fail_msg("%s, %s, split at %d: the sums are the same, or far", k->op->name, ndp_dtype_name(type), place);
         for (int split = 0; split < 2; split++)
             free_call(k, in[split], out[split]);
         for (int c = 0; c < 3; c++)
@@ -190,11 +268,14 @@ static void split_sums_are_others(void **state) {
     }
 }
 
-int main(void) {
+/* test_linear_stack [PATTERN]: tests whose names match. */
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_stack_kernels), cmocka_unit_test(linear_stack_kernels_of_many_tiles),
+        cmocka_unit_test(groups_of_many_sizes), cmocka_unit_test(bits_of_equal_rows),
         cmocka_unit_test(linear_stack_bits),    cmocka_unit_test(stack_of_one),
         cmocka_unit_test(empty_groups),         cmocka_unit_test(split_sums_are_others),
     };
+    cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
     return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));
 }

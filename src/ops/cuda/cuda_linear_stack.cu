@@ -1,7 +1,9 @@
 /* linear_stack, linear_stack_dx and linear_stack_dw: one launch for the tiles of all groups. The host knows the number
- * of rows, not where groups begin, so a block finds the group of its tile on the device. With NDP_SUMS_SPLIT a sum is
- * two, of parts of k, which are added. */
+ * of rows, not where groups begin, so a block finds the group of its tile on the device. Products of bf16 are those of
+ * tensor cores, others of fp32. With NDP_SUMS_SPLIT a sum of fp32 is two, of parts of k, which are added; one of bf16
+ * begins with the later part. */
 #include "ops/cuda/cuda_kernels.hpp"
+#include "ops/cuda/cuda_mma_tile.cuh"
 #include "ops/cuda/cuda_product_tile.cuh"
 
 extern "C" {
@@ -14,6 +16,7 @@ struct stack_call {
     ndp_view a, b, to, added, offsets;
     bool trans_b, accumulate;
     int place;      /* where sums are split */
+    bool bf16;      /* on tensor cores */
     int64_t across; /* tiles of a row of tiles */
     int64_t groups;
 };
@@ -29,16 +32,19 @@ static __device__ __forceinline__ int64_t stack_end(const stack_call &c, int64_t
     return e < c.groups ? ndp_int(c.offsets, e + 1) : c.a.rows;
 }
 
-/* Of a product by rows: tile `down` of all groups, which begin with a tile each. */
-static __device__ __forceinline__ stack_place find_rows(const stack_call &c, int64_t down, int64_t col) {
-    int64_t first = 0;
-    for (int64_t e = 0; e <= c.groups; e++) {
-        int64_t last = stack_end(c, e), tiles = ndp_div(last - first + TILE - 1, TILE);
-        if (down < tiles)
-            return {e, first, last, down * TILE, col};
-        down -= tiles, first = last;
+/* Of a product by rows: tile `down` of all groups. The tiles of group e begin after first / tile + e others: that is
+ * enough for those before it, which may end with a short one each, and is found by halving. */
+static __device__ __forceinline__ stack_place find_rows(const stack_call &c, int64_t down, int64_t col, int tile) {
+    int64_t e = 0, after = c.groups + 1;
+    while (after - e > 1) {
+        int64_t half = (e + after) / 2;
+        if (ndp_int(c.offsets, half) / tile + half <= down)
+            e = half;
+        else
+            after = half;
     }
-    return {c.groups, first, first, 0, col};
+    int64_t first = ndp_int(c.offsets, e), last = stack_end(c, e), row = (down - first / tile - e) * tile;
+    return {e, first, row < last - first ? last : first, row, col};
 }
 
 /* Rows first .. of v. */
@@ -82,7 +88,7 @@ static __device__ __forceinline__ void stack_sum(float (&sums)[EACH][EACH], cons
 
 /* Rows of a group times its matrix. */
 static __global__ void __launch_bounds__(THREADS) ndp_stack_rows_kernel(const stack_call c) {
-    stack_place t = find_rows(c, blockIdx.x / c.across, blockIdx.x % c.across * TILE);
+    stack_place t = find_rows(c, blockIdx.x / c.across, blockIdx.x % c.across * TILE, TILE);
     int64_t n = t.last - t.first, size = ndp_div(c.b.rows, c.groups);
     float sums[EACH][EACH] = {};
     if (n == 0)
@@ -96,17 +102,50 @@ static __global__ void __launch_bounds__(THREADS) ndp_stack_rows_kernel(const st
     stack_store(to, added, sums, t.row, t.col);
 }
 
-/* The gradient of a group's matrix: `down` tiles of rows each. */
+/* The same on tensor cores. */
+template <bool B_ALONG>
+__global__ void __launch_bounds__(MMA_THREADS, 2) ndp_stack_rows_bf16_kernel(const stack_call c) {
+    stack_place t = find_rows(c, blockIdx.x / c.across, blockIdx.x % c.across * MMA_TILE, MMA_TILE);
+    int64_t n = t.last - t.first, size = ndp_div(c.b.rows, c.groups), depth = c.a.cols;
+    ndp_mma_sums sums = {};
+    if (n == 0)
+        return;
+    if (t.e < c.groups)
+        ndp_mma_tile<true, B_ALONG>(sums, {stack_rows(c.a, t.first, n), n},
+                                    {stack_rows(c.b, t.e * size, size), c.to.cols}, t.row, t.col,
+                                    stack_split_at(depth, c.place), depth);
+    ndp_view added = c.added;
+    if (added.data)
+        added = stack_rows(added, t.first, n);
+    ndp_mma_store(stack_rows(c.to, t.first, n), added, sums, t.row, t.col);
+}
+
+/* Of the gradient of a group's matrix: `down` tiles of rows each. */
+static __device__ __forceinline__ stack_place find_sum(const stack_call &c, int64_t down, int tile) {
+    int64_t i = blockIdx.x / c.across, e = ndp_div(i, down);
+    return {e, ndp_int(c.offsets, e), ndp_int(c.offsets, e + 1), (i - e * down) * tile, blockIdx.x % c.across * tile};
+}
+
 static __global__ void __launch_bounds__(THREADS) ndp_stack_sum_kernel(const stack_call c, int64_t down) {
-    int64_t tile = blockIdx.x / c.across, e = ndp_div(tile, down), size = ndp_div(c.to.rows, c.groups);
-    int64_t first = ndp_int(c.offsets, e), n = ndp_int(c.offsets, e + 1) - first;
-    stack_place t = {e, first, first + n, (tile - e * down) * TILE, blockIdx.x % c.across * TILE};
-    ndp_view to = stack_rows(c.to, e * size, size);
+    stack_place t = find_sum(c, down, TILE);
+    int64_t n = t.last - t.first, size = ndp_div(c.to.rows, c.groups);
+    ndp_view to = stack_rows(c.to, t.e * size, size);
     float sums[EACH][EACH] = {};
     if (n > 0)
-        stack_sum(sums, c, {stack_rows(c.a, first, n), false, size}, {stack_rows(c.b, first, n), false, c.to.cols}, t,
-                  n);
+        stack_sum(sums, c, {stack_rows(c.a, t.first, n), false, size}, {stack_rows(c.b, t.first, n), false, c.to.cols},
+                  t, n);
     stack_store(to, c.accumulate ? to : ndp_view{}, sums, t.row, t.col);
+}
+
+static __global__ void __launch_bounds__(MMA_THREADS, 2) ndp_stack_sum_bf16_kernel(const stack_call c, int64_t down) {
+    stack_place t = find_sum(c, down, MMA_TILE);
+    int64_t n = t.last - t.first, size = ndp_div(c.to.rows, c.groups);
+    ndp_view to = stack_rows(c.to, t.e * size, size);
+    ndp_mma_sums sums = {};
+    if (n > 0)
+        ndp_mma_tile<false, false>(sums, {stack_rows(c.a, t.first, n), size}, {stack_rows(c.b, t.first, n), c.to.cols},
+                                   t.row, t.col, stack_split_at(n, c.place), n);
+    ndp_mma_store(to, c.accumulate ? to : ndp_view{}, sums, t.row, t.col);
 }
 
 static stack_call call_of(const ndp_product *p, const ndp_op_call *c) {
@@ -117,7 +156,8 @@ static stack_call call_of(const ndp_product *p, const ndp_op_call *c) {
     s.trans_b = p->trans_b;
     s.accumulate = c->attr->accumulate;
     s.place = ndp_split_place(c->exec);
-    s.across = ndp_ceil_div(s.to.cols, TILE);
+    s.bf16 = s.a.dtype == NDP_BF16 && s.b.dtype == NDP_BF16;
+    s.across = ndp_ceil_div(s.to.cols, s.bf16 ? MMA_TILE : TILE);
     s.groups = ndp_stack_groups(c);
     return s;
 }
@@ -126,10 +166,14 @@ static stack_call call_of(const ndp_product *p, const ndp_op_call *c) {
  */
 static ndp_status run_rows(const ndp_product *p, const ndp_op_call *c) {
     stack_call s = call_of(p, c);
-    int64_t n = s.to.rows, down = n / TILE + (s.groups + 1 < n ? s.groups + 1 : n);
+    dim3 grid((unsigned)((s.to.rows / (s.bf16 ? MMA_TILE : TILE) + s.groups + 1) * s.across));
     if (!s.to.data)
         return NDP_OK;
-    return ndp_launch(c, ndp_stack_rows_kernel, dim3((unsigned)(down * s.across)), dim3(THREADS), TILE_BYTES, s);
+    if (!s.bf16)
+        return ndp_launch(c, ndp_stack_rows_kernel, grid, dim3(THREADS), TILE_BYTES, s);
+    if (s.trans_b)
+        return ndp_launch(c, ndp_stack_rows_bf16_kernel<true>, grid, dim3(MMA_THREADS), ndp_mma_bytes<true, true>(), s);
+    return ndp_launch(c, ndp_stack_rows_bf16_kernel<false>, grid, dim3(MMA_THREADS), ndp_mma_bytes<true, false>(), s);
 }
 
 static ndp_status run_linear_stack(const ndp_op_call *c) { return run_rows(&ndp_product_linear_stack, c); }
@@ -137,11 +181,14 @@ static ndp_status run_linear_stack_dx(const ndp_op_call *c) { return run_rows(&n
 
 static ndp_status run_linear_stack_dw(const ndp_op_call *c) {
     stack_call s = call_of(&ndp_product_linear_stack_dw, c);
-    int64_t down = ndp_ceil_div(s.to.rows / s.groups, TILE);
+    int64_t down = ndp_ceil_div(s.to.rows / s.groups, s.bf16 ? MMA_TILE : TILE);
+    dim3 grid((unsigned)(s.groups * down * s.across));
     if (!s.to.data)
         return NDP_OK;
-    return ndp_launch(c, ndp_stack_sum_kernel, dim3((unsigned)(s.groups * down * s.across)), dim3(THREADS), TILE_BYTES,
-                      s, down);
+    if (s.bf16)
+        return ndp_launch(c, ndp_stack_sum_bf16_kernel, grid, dim3(MMA_THREADS), ndp_mma_bytes<false, false>(), s,
+                          down);
+    return ndp_launch(c, ndp_stack_sum_kernel, grid, dim3(THREADS), TILE_BYTES, s, down);
 }
 
 NDP_CUDA_KERNEL(linear_stack)

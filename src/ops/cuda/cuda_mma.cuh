@@ -45,6 +45,11 @@ static inline void ndp_fragment_a(unsigned a[4], const __nv_bfloat16 *m, int ld)
     for (int k = 0; k < 4; k++)
         a[k] = ndp_sim_pair(m, ld, g + k % 2 * 8, i + k / 2 * 8, false);
 }
+static inline void ndp_fragment_a_across(unsigned a[4], const __nv_bfloat16 *m, int ld) {
+    int lane = ndp_sim_lane(), g = lane / 4, i = lane % 4 * 2;
+    for (int k = 0; k < 4; k++)
+        a[k] = ndp_sim_pair(m, ld, g + k % 2 * 8, i + k / 2 * 8, true);
+}
 static inline void ndp_fragment_b(unsigned b[4], const __nv_bfloat16 *m, int ld) {
     int lane = ndp_sim_lane(), g = lane / 4, i = lane % 4 * 2;
     for (int k = 0; k < 4; k++)
@@ -93,6 +98,11 @@ static __device__ __forceinline__ void ndp_load_matrices_across(unsigned r[4], c
 static __device__ __forceinline__ void ndp_fragment_a(unsigned a[4], const __nv_bfloat16 *m, int ld) {
     int lane = threadIdx.x % NDP_WARP;
     ndp_load_matrices(a, m + lane % 16 * ld + lane / 16 * 8);
+}
+/* Its transposed is a. */
+static __device__ __forceinline__ void ndp_fragment_a_across(unsigned a[4], const __nv_bfloat16 *m, int ld) {
+    int lane = threadIdx.x % NDP_WARP;
+    ndp_load_matrices_across(a, m + (lane / 16 * 8 + lane % 8) * ld + lane / 8 % 2 * 8);
 }
 /* Its transposed is two b: columns 0-7 and 8-15, two words each. */
 static __device__ __forceinline__ void ndp_fragment_b(unsigned b[4], const __nv_bfloat16 *m, int ld) {
