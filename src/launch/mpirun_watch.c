@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -104,6 +105,35 @@ static bool has_ended(pid_t process) {
     return !ndp_process_read(process, &p) || ndp_process_has_ended(&p);
 }
 
+static void close_end(ndp_mpirun_watch *w, int i) {
+    if (w->open[i] && w->ends[i] >= 0)
+        close(w->ends[i]);
+    w->open[i] = 0;
+}
+
+/* Their ends wake this process at once: mpirun takes longer to kill the others. */
+static void open_ends(ndp_mpirun_watch *w) {
+    for (int i = 0; i < NDP_WATCHED_RANKS; i++) {
+        if (i < w->n && w->open[i] == w->ranks[i].process)
+            continue;
+        close_end(w, i);
+        if (i >= w->n)
+            continue;
+        w->open[i] = w->ranks[i].process;
+        w->ends[i] = (int)syscall(SYS_pidfd_open, w->open[i], 0);
+    }
+}
+
+/* Returns when something is written or a rank ends, or after LOOK_MS. */
+static void wait_a_little(ndp_mpirun_watch *w, bool errors) {
+    struct pollfd fds[1 + NDP_WATCHED_RANKS] = {{.fd = errors ? w->errors : -1, .events = POLLIN}};
+    int n = 1;
+    for (int i = 0; i < w->n && !w->ended; i++)
+        if (w->open[i])
+            fds[n++] = (struct pollfd){.fd = w->ends[i], .events = POLLIN};
+    poll(fds, (nfds_t)n, LOOK_MS);
+}
+
 static void look_at_ranks(ndp_mpirun_watch *w) {
     int ended = -1, several = 0;
     if (w->ended)
@@ -115,8 +145,10 @@ static void look_at_ranks(ndp_mpirun_watch *w) {
         }
     w->ended = several > 0;
     w->first = several == 1 && w->n == w->world ? ended : -1;
-    if (!w->ended)
+    if (!w->ended) {
         w->n = ndp_launched_children(w->mpirun, w->ranks, NDP_WATCHED_RANKS);
+        open_ends(w);
+    }
 }
 
 const char *ndp_mpirun_watch_first(const ndp_mpirun_watch *w, char out[64]) {
@@ -144,15 +176,14 @@ static void kill_all(ndp_mpirun_watch *w) {
 
 /* mpirun forwards SIGUSR1 to the ranks that it has started so far, so the signal is repeated every second. SIGINT and
  * SIGTERM would end the ranks within a second. */
-int ndp_mpirun_watch_wait(ndp_mpirun_watch *w, const volatile sig_atomic_t *stop) {
-    struct pollfd errors = {.fd = w->errors, .events = POLLIN};
+static int wait_for(ndp_mpirun_watch *w, const volatile sig_atomic_t *stop) {
     double next_stop = 0;
-    bool stopping = false;
+    bool stopping = false, errors = true;
     for (;;) {
         int status;
-        poll(&errors, 1, LOOK_MS);
-        if (errors.fd >= 0 && !read_errors(w))
-            errors.fd = -1;
+        wait_a_little(w, errors);
+        look_at_ranks(w);
+        errors = errors && read_errors(w);
         pid_t ended = waitpid(w->mpirun, &status, WNOHANG);
         if (ended < 0 && errno != EINTR)
             return 1;
@@ -162,7 +193,6 @@ int ndp_mpirun_watch_wait(ndp_mpirun_watch *w, const volatile sig_atomic_t *stop
             /* SIGUSR1 arrived before a rank had a handler. */
             return stopping && code == 128 + SIGUSR1 ? 128 + SIGINT : code;
         }
-        look_at_ranks(w);
         if (w->failed > 0 && !w->killed && ndp_now() - w->failed > patience(w))
             kill_all(w);
         if (stop && *stop && ndp_now() >= next_stop) {
@@ -171,4 +201,11 @@ int ndp_mpirun_watch_wait(ndp_mpirun_watch *w, const volatile sig_atomic_t *stop
             stopping = true;
         }
     }
+}
+
+int ndp_mpirun_watch_wait(ndp_mpirun_watch *w, const volatile sig_atomic_t *stop) {
+    int code = wait_for(w, stop);
+    for (int i = 0; i < NDP_WATCHED_RANKS; i++)
+        close_end(w, i);
+    return code;
 }

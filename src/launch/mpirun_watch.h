@@ -12,6 +12,8 @@ typedef struct ndp_mpirun_watch {
     int world;
     int errors;                           /* the end of a pipe: what mpirun and the ranks write to stderr */
     ndp_sibling ranks[NDP_WATCHED_RANKS]; /* that it has started on this host */
+    int ends[NDP_WATCHED_RANKS];   /* process descriptors by rank, of `open` processes; -1: the system has none */
+    pid_t open[NDP_WATCHED_RANKS]; /* 0: none yet */
     int n;
     int first;      /* of these, the one that ended first; -1: none yet, or it is not certain */
     bool ended;     /* some of them */

@@ -26,7 +26,8 @@ rank_1() {
             grep -qF "output_dir=$work/dead" "/proc/$p/cmdline" && echo "$p"
     done
 } 2>/dev/null # they may end while we look
-some_steps() { [ -e dead/metrics.jsonl ] && [ "$(wc -l <dead/metrics.jsonl)" -gt 12 ] && victim=$(rank_1) && [ -n "$victim" ]; }
+# The last process that rank_1 looks at may be one of another run.
+some_steps() { [ -e dead/metrics.jsonl ] && [ "$(wc -l <dead/metrics.jsonl)" -gt 12 ] && { victim=$(rank_1); [ -n "$victim" ]; }; }
 
 ways=$(transports)
 for transport in ${ways#local }; do

@@ -176,7 +176,7 @@ says out '^optimizer.lr: learning rate' '^  read by +train, verify$' '^optimizer
 run config --markdown schedule
 code_is 0
 says out '^\| key \| values \| default \| meaning \|$' '^\| `schedule.name` \| constant, linear, cosine, wsd, inverse_sqrt or cosine_restarts \| cosine \|'
-lines out 8 '^\|'
+lines out 9 '^\|'
 run config betass
 refused "unknown key 'betass'; did you mean 'optimizer.betas'"
 run config --defaults lr

@@ -120,13 +120,16 @@ static ndp_status nccl_begin(ndp_work *w) {
         ndp_journal_set_sequence(&t->base.journals[t->base.rank], w, ++link->messages);
     if (!link->queue)
         NDP_TRY(d->queue_create(t->base.context, &link->queue));
+    c->base.queue = c->collectives.queue;
     if (scratch)
         NDP_TRY(take_scratch(c, ndp_work_bytes(w)));
     NDP_TRY(d->mark(w->queue, &ready));
     NDP_TRY(d->after(link->queue, &ready));
     const char *error = submit(c, link, w, d->stream(link->queue));
-    if (error)
+    if (error) { /* where the device has failed, that is why */
+        NDP_TRY(d->mark(link->queue, &ready));
         return nccl_failed(t, c->base.name, error);
+    }
     NDP_TRY(nccl_settle_begin(c, link, w));
     if (scratch)
         NDP_TRY(add_scratch(c, w));
