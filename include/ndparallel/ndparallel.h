@@ -185,9 +185,11 @@ typedef struct ndp_launch_opts {
     int starts;
     /* A host that ranks or mpirun have lost, once for each after the end; may be NULL. Since 0.2. */
     void (*lost)(void *user, const char *host);
+    /* Set to true once a stop has ended the ranks before rank 0 could say so; may be NULL. Since 0.2. */
+    bool *unsaid;
 } ndp_launch_opts;
 #define NDP_LAUNCH_OPTS_INIT                                                                                           \
-    { 1, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL }
+    { 1, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL }
 /* The defaults, with the ranks and the transport of `c`, which is borrowed. ranks is 0 if there is nothing to launch:
  * the ranks were launched already, or all of them live in this process (train.transport, or a single rank). The same
  * checks as ndp_config_ranks. */

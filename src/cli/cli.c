@@ -101,13 +101,27 @@ int cli_error(int code, const char *fmt, ...) {
     return code;
 }
 
-void cli_refuse_words(int argc, char **argv, const char *who, const char *message) {
+static void complain_of_words(int argc, char **argv, const char *who, int code, const char *message) {
     for (int i = 1; i < argc; i++)
         json_errors |= strcmp(argv[i], "--json") == 0;
     if (json_errors)
-        print_json_error(argp_err_exit_status, message, NULL);
+        print_json_error(code, message, NULL);
     else
         print_complaint("", who, message);
+}
+
+void cli_refuse_words(int argc, char **argv, const char *who, const char *message) {
+    complain_of_words(argc, argv, who, argp_err_exit_status, message);
+}
+
+void cli_end(const struct argp_state *state, int code, const char *fmt, ...) {
+    char message[4096];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(message, sizeof message, fmt, args);
+    va_end(args);
+    complain_of_words(state->argc, state->argv, state->name, code, message);
+    exit(code);
 }
 
 void cli_refuse(const struct argp_state *state, const char *fmt, ...) {

@@ -18,6 +18,9 @@ __attribute__((format(printf, 2, 3))) int cli_error(int code, const char *fmt, .
 void cli_refuse_words(int argc, char **argv, const char *who, const char *message);
 /* Prints the same of a command's line, and where its options are explained; exits with code 2. */
 __attribute__((format(printf, 2, 3), noreturn)) void cli_refuse(const struct argp_state *state, const char *fmt, ...);
+/* Prints why a command cannot begin, and exits with `code`. argp_failure returns where argp does not exit. */
+__attribute__((format(printf, 3, 4), noreturn)) void cli_end(const struct argp_state *state, int code, const char *fmt,
+                                                             ...);
 /* From now on errors are objects, {"error": {"code": 2, "message": ...}}, with file, line, key and rank where the
  * message has them. Called while arguments are parsed. */
 void cli_errors_as_json(void);
@@ -131,8 +134,8 @@ void cli_job_release(cli_job *j);
 const volatile sig_atomic_t *cli_catch_signals(bool live);
 /* For a rank with nothing to save: SIGUSR1, by which a launcher forwards a Ctrl-C, ends it with exit code 130. */
 void cli_end_on_signal(void);
-/* Until cli_catch_signals, a signal that stops a run ends it with exit code 130 and a line. Of ranks, which a launcher
- * sends SIGUSR1, rank 0 says it. */
+/* Until cli_catch_signals, a signal that stops a run ends it with exit code 130 and a line. Ranks, which a launcher
+ * sends SIGUSR1, leave that to cli_launch, or to rank 0 where this program has not started them. */
 void cli_end_on_early_stop(void);
 /* ndp_launch with signal handling, warnings and error messages. Returns the exit code. `live`: the ranks draw a live
  * line (progress.h), which is erased after a failure. `saves`: the job of ranks that save checkpoints, so that the

@@ -1,6 +1,7 @@
 /* The arguments of all commands: options are rows of tables, which argp parses. cli_parse makes argp's table from them;
  * an option's key there is its short name, or else its place in the table. */
 #include "cli/cli.h"
+#include "cli/exit_codes.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -40,10 +41,8 @@ static double number(struct argp_state *state, const char *option, const char *a
 
 static void append(cli_list *list, struct argp_state *state, const char *text) {
     const char **grown = realloc(list->items, sizeof *grown * (size_t)(list->n + 1));
-    if (!grown) {
-        argp_failure(state, 1, ENOMEM, "%s", text);
-        return;
-    }
+    if (!grown)
+        cli_end(state, CLI_EXIT_FAILED, "%s: %s", text, strerror(ENOMEM));
     list->items = grown;
     list->items[list->n++] = text;
 }
@@ -88,16 +87,15 @@ void cli_job_assign(cli_job *j, struct argp_state *state, const char *fmt, ...) 
     va_list args;
     va_start(args, fmt);
     if (!grown || vasprintf(&j->assignments[j->n], fmt, args) < 0)
-        argp_failure(state, 1, ENOMEM, "cannot set a key of the job");
-    else
-        j->n++;
+        cli_end(state, CLI_EXIT_FAILED, "cannot set a key of the job: %s", strerror(ENOMEM));
     va_end(args);
+    j->n++;
 }
 
 void cli_job_assign_text(cli_job *j, struct argp_state *state, const char *key, const char *text) {
     char *quoted = malloc(2 * strlen(text) + 3), *to = quoted; /* single quotes, as YAML has them */
     if (!quoted)
-        argp_failure(state, 1, ENOMEM, "cannot set a key of the job");
+        cli_end(state, CLI_EXIT_FAILED, "cannot set a key of the job: %s", strerror(ENOMEM));
     *to++ = '\'';
     for (; *text; *to++ = *text++)
         if (*text == '\'')

@@ -1,5 +1,6 @@
 /* ndparallel evaluate: the mean nll of the documents of a file, or of the held-out rows of a job. */
 #include "cli/commands.h"
+#include "cli/exit_codes.h"
 #include "cli/ranks.h"
 
 #include <limits.h>
@@ -91,7 +92,7 @@ static void assign_to_job(evaluate_arguments *a, struct argp_state *state) {
     if (a->evaluate.adapter && a->run)
         cli_refuse(state, "--adapter belongs to a model folder; the checkpoint of a run has its own");
     if (a->run && assign_model_of_run(a, state) != NDP_OK)
-        argp_failure(state, 2, 0, "%s", ndp_error_message());
+        cli_end(state, CLI_EXIT_MISTAKE, "%s", ndp_error_message());
     if (a->evaluate.model && !a->run) { /* the folder replaces whatever the job starts from */
         cli_job_assign(&a->job, state, "model.config=null");
         cli_job_assign(&a->job, state, "model.init=pretrained");

@@ -1,5 +1,6 @@
 /* ndparallel replay: steps of a run once more, with all that they compute looked at. */
 #include "cli/commands.h"
+#include "cli/exit_codes.h"
 #include "cli/ranks.h"
 
 #include <stdio.h>
@@ -37,10 +38,10 @@ static void check_arguments(void *arguments, struct argp_state *state) {
     if (a->replay.first == 0)
         cli_refuse(state, "which steps? Give --steps A-B");
     if (!ndp_is_run_folder(run))
-        argp_failure(state, 2, 0, "%s is not the folder of a run: it has no checkpoints", run);
+        cli_end(state, CLI_EXIT_MISTAKE, "%s is not the folder of a run: it has no checkpoints", run);
     size_t size = strlen(run) + sizeof "/job.yaml";
     if (!(a->file = malloc(size)))
-        argp_failure(state, 1, 0, "not enough memory for a path");
+        cli_end(state, CLI_EXIT_FAILED, "not enough memory for a path");
     snprintf(a->file, size, "%s/job.yaml", run);
     a->job.file = a->file;
     cli_job_assign_text(&a->job, state, "train.output_dir", run);

@@ -1,8 +1,10 @@
 /* Signals, and launching ranks with messages on the terminal. */
 #include "cli/cli.h"
+#include "cli/exit_codes.h"
 #include "cli/progress.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 /* Set by a signal: the run then finishes its step and saves a checkpoint. Global, since a handler has no argument. */
@@ -43,8 +45,8 @@ static void on_early_stop(int signal_number) {
 
 void cli_end_on_early_stop(void) {
     static const int numbers[] = {SIGUSR1, SIGINT, SIGTERM, SIGHUP};
-    bool rank = ndp_world_launched(NULL), other = rank && ndp_world_launched_rank() != 0;
-    struct sigaction action = {.sa_handler = other ? on_end : on_early_stop}, before;
+    bool rank = ndp_world_launched(NULL), told = getenv("NDP_LAUNCHED") || (rank && ndp_world_launched_rank() != 0);
+    struct sigaction action = {.sa_handler = told ? on_end : on_early_stop}, before;
     for (size_t i = 0; i < (rank ? 1 : sizeof numbers / sizeof *numbers); i++)
         if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             sigaction(numbers[i], &action, NULL);
@@ -90,8 +92,7 @@ static void say(void *user, const char *line) {
         cli_progress_say(&((launch_terminal *)user)->progress, line);
 }
 
-static void report_rank_end(void *user, const char *line) {
-    const launch_terminal *t = user;
+static void report_end(const launch_terminal *t, int code, const char *line) {
     char disk[64] = "";
     int64_t step;
     if (t->live)
@@ -102,8 +103,10 @@ static void report_rank_end(void *user, const char *line) {
         else
             snprintf(disk, sizeof disk, "; no step is on disk");
     }
-    cli_error(1, "%s%s", line, disk);
+    cli_error(code, "%s%s", line, disk);
 }
+
+static void report_rank_end(void *user, const char *line) { report_end(user, CLI_EXIT_FAILED, line); }
 
 static void note_lost(void *user, const char *host) {
     ndp_strings *lost = ((launch_terminal *)user)->lost;
@@ -118,11 +121,15 @@ int cli_launch(ndp_launch_opts *o, bool live, bool debug, const ndp_config *save
     o->report = report_rank_end;
     o->lost = note_lost;
     o->user = &t;
+    bool unsaid = false;
+    o->unsaid = &unsaid;
     cli_progress_hand_on();
     o->stop = cli_catch_signals(live && t.progress.columns);
     int code;
     ndp_status st = ndp_launch(o, &code);
     if (live && (st != NDP_OK || code != 0))
         cli_progress_erase(&t.progress);
+    if (st == NDP_OK && unsaid && saves)
+        report_end(&t, code, "stopped before the run began");
     return st == NDP_OK ? code : cli_fail(st, debug);
 }

@@ -62,9 +62,11 @@ bool ndp_transport_fail(ndp_transport *t, const char *message) {
     return t->health->rank == t->rank && ndp_lookout_lets_report(t);
 }
 
+bool ndp_transport_has_failed(const ndp_transport *t) { return t->health && atomic_load(&t->health->failed) != 0; }
+
 bool ndp_transport_quits(ndp_transport *t, bool failed) {
     const char *why = ndp_error_message();
-    if (!t->ops->quits || !t->health || !(failed || t->outstanding || atomic_load(&t->health->failed)))
+    if (!t->ops->quits || !t->health || !(failed || t->outstanding || ndp_transport_has_failed(t)))
         return true;
     ndp_health_fail(t->health, t->rank, *why ? why : "operations were begun and not waited for");
     return t->ops->quits(t);
@@ -220,12 +222,17 @@ static ndp_status begin(ndp_work work, ndp_work *w) {
     ndp_status st = check_outstanding(w);
     if (st == NDP_OK)
         st = say_place(w, false);
+    if (st == NDP_OK && ndp_transport_has_failed(c->transport) && c->transport->health->rank == c->transport->rank)
+        st = ndp_health_check(c->transport->health); /* this rank has not begun an earlier one */
     if (st != NDP_OK)
         return ended(c, w, st, false);
     c->operations += !ndp_work_is_message(w);
     if (c->transport->journals)
         ndp_journal_begin(&c->transport->journals[c->transport->rank], w);
     ndp_status begun = c->transport->ops->begin(w);
+    if (begun != NDP_OK &&
+        begun != NDP_ECOMM) /* the others are in it, and would compare it with this rank's next one */
+        ndp_transport_fail(c->transport, ndp_error_message());
     ndp_comm_at(c, NULL, -1, -1);
     return ended(c, w, begun, false);
 }

@@ -113,6 +113,8 @@ void ndp_transport_set_exit_code(ndp_transport *t, int code);
 /* Records the failure without waiting for other ranks. True for the rank whose record counts: the first of its node.
  */
 bool ndp_transport_fail(ndp_transport *t, const char *message);
+/* Some rank of this node has failed: nothing collective may follow. */
+bool ndp_transport_has_failed(const ndp_transport *t);
 /* Collective over the world after success; at once after a failure. Of a device: after the callers' queues are drained,
  * or have settled. NULL is fine. */
 void ndp_transport_destroy(ndp_transport *t);

@@ -82,6 +82,7 @@ struct ndp_config {
         bool document_mask; /* attention inside documents, positions restart */
         bool packing;
         ndp_overlong overlong;
+        int64_t min_tokens;    /* of a document; 0: any number */
         int64_t max_documents; /* of each of `files`; 0: all */
         ndp_strings validation_files, validation_own;
         double validation_fraction; /* of the documents */

@@ -159,6 +159,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(data, document_mask, ROWS), BOOL(true), HELP "attention stays within a document, and positions restart"},
     {IDENTITY(data, packing, ROWS), BOOL(true), HELP "several documents per row; false: one, padded; with preference data the default is false"},
     {CONTENTS(data, overlong, ROWS), WORD(auto, overlong_words), HELP "documents longer than a row: auto and cut continue them in another row, auto without pieces of conversations that lack their question; or an error, left out, truncated; with preference data auto is truncate"},
+    {IDENTITY(data, min_tokens, ROWS), INT64(0, 0, INT64_MAX), HELP "documents of fewer tokens, with the end token, are left out and counted; of a pair one of the two is enough"},
     {IDENTITY(data, max_documents, ROWS), INT64(0, 0, INT64_MAX), HELP "only the first documents of each entry of data.files, or pairs; 0: all"},
     {CONTENTS(data, validation_files, ROWS), ENTRIES, .own = offsetof(ndp_config, data.validation_own), HELP "held-out data, named like data.files"},
     {IDENTITY(data, validation_fraction, ROWS), NUMBER(0, "[0, 1)"), WHEN "data.validation_files is empty", HELP "fraction of the documents of data.files to hold out"},

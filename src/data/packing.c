@@ -29,6 +29,11 @@ static ndp_status fail_empty(const ndp_token_cache *c, const ndp_row_opts *o, co
                         !o->pairs                              ? ", or set data.overlong: cut"
                         : o->overlong != NDP_OVERLONG_TRUNCATE ? ", or set data.overlong: truncate"
                                                                : "");
+    if (lost->scant > 0)
+        return NDP_FAIL(NDP_EINVAL,
+                        "nothing is left to predict: data.min_tokens leaves out %lld of %lld document%s, those of "
+                        "fewer than %lld tokens; lower it",
+                        (long long)lost->scant, (long long)c->n_documents, s, (long long)o->least_tokens);
     if (o->validation)
         return NDP_FAIL(
             NDP_EINVAL,

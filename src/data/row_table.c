@@ -205,6 +205,10 @@ static ndp_status kept_tokens(row_builder *b, int64_t document, int64_t *first, 
     int64_t length = b->o->length;
     *first = (int64_t)b->cache->offsets[document];
     *end = (int64_t)b->cache->offsets[document + 1];
+    if (*end > *first && *end - *first < b->o->least_tokens) {
+        *end = *first;
+        b->lost.scant++;
+    }
     if (*end - *first <= length || b->o->overlong <= NDP_OVERLONG_CUT)
         return NDP_OK;
     if (b->o->overlong == NDP_OVERLONG_ERROR)
@@ -216,7 +220,7 @@ static ndp_status kept_tokens(row_builder *b, int64_t document, int64_t *first, 
     return NDP_OK;
 }
 
-/* Both documents, a row each, or none: one that is dropped takes the other with it, unless they are apart. */
+/* Both documents, a row each, or none: one that is left out takes the other with it, unless they are apart. */
 static ndp_status add_pair(row_builder *b, int64_t document) {
     ndp_row_piece pair[2];
     bool whole = true;

@@ -24,6 +24,7 @@ typedef struct ndp_row_opts {
     bool pairs;         /* documents 2 k and 2 k + 1 stay together, as rows 2 r and 2 r + 1; with `single` */
     bool apart;         /* with `pairs`: each has a row for itself, if it is not empty */
     ndp_overlong overlong;
+    int64_t least_tokens;     /* of a document: shorter ones are left out */
     int64_t most_documents;   /* of each source, the first ones, or pairs; 0: all */
     double held_out;          /* fraction of the documents, or pairs, held out for validation */
     bool validation;          /* rows of held-out documents; otherwise, of all others */
@@ -41,6 +42,7 @@ typedef struct ndp_row_piece {
 /* Documents that these rows do not have, or not all of. */
 typedef struct ndp_row_losses {
     int64_t overlong;       /* more than S tokens: dropped or truncated */
+    int64_t scant;          /* less than least_tokens: left out */
     int64_t emptied;        /* of the truncated ones: nothing to predict is left, so they have no row */
     int64_t beyond;         /* not among the first of their source (most_documents) */
     int64_t between_turns;  /* cut between turns, not where a row was full; they may be in these rows whole */

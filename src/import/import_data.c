@@ -46,9 +46,9 @@ static const char *either(const char *given, const char *otherwise) { return giv
 static const char own_words[] =
     "it adds its own text to prompts, such as 'Below is an instruction that describes a task'; here prompts are "
     "rendered by data.chat_template. Turn the records into messages, with type: chat_template";
-static const char own_style[] =
-    "styles of alpaca are instruct, chat, chatml and phi; write the records with their prompts "
-    "as segments, with type: input_output";
+static const char own_style[] = "styles of alpaca are instruct, chat, chatml and phi, as in type: alpaca:chatml; write "
+                                "the records with their prompts "
+                                "as segments, with type: input_output";
 static const char own_type[] = "supported types are alpaca, sharegpt, input_output, completion, chat_template, and the "
                                "prompt format that a template writes: format \"{instruction}\\n\\n{input}\\n\", "
                                "no_input_format \"{instruction}\\n\"";
@@ -75,10 +75,13 @@ static const set_type types[] = {
     {"input_output", NDP_RECORD_INPUT_OUTPUT, 0, 0, 0, NULL},
     {"trl", NDP_RECORD_AUTO, 0, 0, 0, NULL},
     {"llamafactory", NDP_RECORD_INSTRUCTION, "instruction", "input", "output", NULL},
-    {"alpaca_chat", NDP_RECORD_INSTRUCTION, "instruction", "input", "output", own_words},
+    {"alpaca_chat", NDP_RECORD_ALPACA_CHAT, 0, 0, 0, NULL},
     {"alpaca_chat.load_qa", NDP_RECORD_INSTRUCTION, "question", NULL, "answer", own_words},
-    {"alpaca_instruct", NDP_RECORD_INSTRUCTION, "instruction", "input", "output", own_words},
-    {"gpteacher", NDP_RECORD_INSTRUCTION, "instruction", "input", "response", own_words},
+    {"alpaca_instruct", NDP_RECORD_ALPACA, 0, 0, 0, NULL},
+    {"gpteacher", NDP_RECORD_ALPACA, 0, 0, 0, NULL},
+    {"alpaca_w_system", NDP_RECORD_ALPACA_SYSTEM_CHAT, 0, 0, 0, NULL},
+    {"alpaca_w_system.load_chat", NDP_RECORD_ALPACA_SYSTEM_CHAT, 0, 0, 0, NULL},
+    {"alpaca_w_system.load_instruct", NDP_RECORD_ALPACA_SYSTEM, 0, 0, 0, NULL},
     {"oasst", NDP_RECORD_INSTRUCTION, "INSTRUCTION", NULL, "RESPONSE", own_words},
     {"gpt4all", NDP_RECORD_INSTRUCTION, "prompt", NULL, "response", own_words},
     {"summarizetldr", NDP_RECORD_INSTRUCTION, "article", NULL, "summary", own_words},
@@ -275,6 +278,12 @@ static ndp_status add_pairs(ndp_import *m, const set_type *t, const char *name, 
                     name, node);
 }
 
+/* Axolotl's alpaca_chat has the style that this key names. */
+static bool has_conversation(const set_type *t, struct fy_node *set) {
+    return strcmp(t->name, "alpaca_chat") == 0 && fy_node_is_mapping(set) &&
+           fy_node_mapping_lookup_by_string(set, "conversation", FY_NT);
+}
+
 /* Adds the current data set, whose keys are in m->set. */
 ndp_status ndp_import_add_set(ndp_import *m, const char *name, struct fy_node *node, const char *silent_type) {
     bool pairs = ndp_import_has_pairs(m);
@@ -290,7 +299,8 @@ ndp_status ndp_import_add_set(ndp_import *m, const char *name, struct fy_node *n
         char typed[120];
         snprintf(typed, sizeof typed, "%.100s.type", name);
         NDP_TRY(ndp_import_refuse(&m->notes, typed, type, node, t->why, "data.format"));
-    } else if (t->format == NDP_RECORD_ALPACA && strchr(type, ':') && !strchr(t->name, ':'))
+    } else if (ndp_record_is_alpaca(t->format) &&
+               ((strchr(type, ':') && !strchr(t->name, ':')) || has_conversation(t, node)))
         NDP_TRY(ndp_import_refuse(&m->notes, name, type, node, own_style, "data.format"));
     NDP_TRY(ndp_import_share_format(m, t->format));
     m->sets.formats |= 1 << t->format;

@@ -131,6 +131,11 @@ static void finish_lengths(ndp_import *m) {
     static const ndp_overlong of[] = {NDP_OVERLONG_DROP, [EXCESS_DROP] = NDP_OVERLONG_DROP,
                                       [EXCESS_TRUNCATE] = NDP_OVERLONG_TRUNCATE, [EXCESS_RAISE] = NDP_OVERLONG_ERROR};
     const int texts = 1 << NDP_RECORD_TEXT;
+    if (m->read.pairs && m->job.data.min_tokens > 0) {
+        m->job.data.min_tokens = 0;
+        SAY(m, "min_sample_len: Axolotl reads it without `rl` only; data.min_tokens leaves out short pairs\n");
+    } else if (m->sets.formats & texts && m->job.data.min_tokens > 0)
+        SAY(m, "min_sample_len: Axolotl also leaves out the short rest of a text longer than a row\n");
     if (!m->sets.formats || m->sets.formats == texts)
         return;
     m->job.data.overlong = of[m->read.excess];

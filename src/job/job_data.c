@@ -72,6 +72,7 @@ static ndp_row_opts row_opts(const ndp_config *c, const ndp_strings *files) {
                           .pairs = c->data.format == NDP_RECORD_PREFERENCE,
                           .apart = ndp_preference_table[ndp_config_preference(c).kind].single,
                           .overlong = c->data.overlong,
+                          .least_tokens = c->data.min_tokens,
                           .names = (const char *const *)files->items};
 }
 
@@ -173,6 +174,9 @@ static void describe_losses(const ndp_config *c, ndp_row_losses lost, ndp_str *o
     if (lost.overlong > 0)
         ndp_str_addf(out, "; %lld document%s over %d tokens %s", (long long)lost.overlong, s, c->data.sequence_length,
                      c->data.overlong == NDP_OVERLONG_DROP ? "dropped" : "truncated");
+    if (lost.scant > 0)
+        ndp_str_addf(out, "; %lld document%s under %lld tokens left out", (long long)lost.scant,
+                     lost.scant == 1 ? "" : "s", (long long)c->data.min_tokens);
     if (lost.unasked > 0)
         ndp_str_addf(out,
                      "; %lld answer%s left out or cut, too long for a row of %d with their question (%lld to predict)",

@@ -32,6 +32,7 @@ typedef struct child_rank {
     pid_t pid;  /* 0: it has ended */
     int code;   /* its exit code, once it has ended */
     int signal; /* the last signal sent to end it; 0: none */
+    bool said;  /* it was stopped, and has left the world as all do */
     bool gone;  /* it failed before its process ended, which has no code of its own */
     ndp_neighbour seen;
 } child_rank;
@@ -99,6 +100,7 @@ static void note_end(launch_run *r, int number, int status) {
         close(r->ends[number].fd);
     r->ends[number].fd = -1;
     bool stopped = WIFEXITED(status) && it->code == STOPPED && ndp_shm_world_left(r->world, number);
+    it->said = stopped;
     if (it->code == 0 || stopped)
         ndp_shm_world_ended(r->world, number, NULL);
     else
@@ -242,6 +244,12 @@ static int run_exit_code(const launch_run *r) {
     return is_stopping(r) && stopped_early(code) ? STOPPED : code;
 }
 
+/* Rank 0 says that a run was stopped before it leaves the world; a rank that ends earlier says nothing. */
+static void note_unsaid(const launch_run *r, int code) {
+    if (r->opts->unsaid && is_stopping(r) && code == STOPPED && !r->ranks[0].said)
+        *r->opts->unsaid = true;
+}
+
 static int wait_for_all(launch_run *r) {
     bool polled = true; /* the system wakes us when a rank ends */
     for (int k = 0; k < r->opts->ranks; k++)
@@ -270,6 +278,7 @@ static ndp_status run_all(launch_run *r, int *exit_code) {
         }
     }
     *exit_code = wait_for_all(r);
+    note_unsaid(r, *exit_code);
     ndp_shm_world_write_journals(r->world);
     return NDP_OK;
 }

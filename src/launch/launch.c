@@ -274,6 +274,8 @@ static ndp_status launch_by_mpirun(const ndp_launch_opts *o, int *exit_code) {
     if (hosts_may_be_unreachable(o, &watch, code))
         NDP_TRY(ndp_hosts_reach(o->hostfile));
     report_end(o, &watch, code);
+    if (o->unsaid && o->stop && *o->stop && code == 128 + SIGINT && !watch.ours)
+        *o->unsaid = true;
     *exit_code = code;
     return NDP_OK;
 }

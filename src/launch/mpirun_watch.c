@@ -61,6 +61,7 @@ static void end_line(ndp_mpirun_watch *w) {
     w->line[w->length < (int)sizeof w->line ? w->length : (int)sizeof w->line - 1] = '\0';
     bool failed = begins(w->line, "ndparallel: rank ");
     w->said |= failed;
+    w->ours |= begins(w->line, "ndparallel: ") || *w->line == '{'; /* --json */
     note_lost(w);
     note_dead(w);
     for (int i = 0; i < NDP_COUNT(lost); i++)

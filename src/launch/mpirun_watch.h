@@ -20,6 +20,7 @@ typedef struct ndp_mpirun_watch {
     bool ended;     /* some of them */
     bool printed;   /* something that is no warning was written */
     bool said;      /* a rank has said why */
+    bool ours;      /* a line was ndparallel's, of any rank */
     double failed;  /* when a rank said that the run has failed, or mpirun that it lost a host; 0: not yet */
     bool killed;    /* mpirun did not end after that, and was killed */
     char line[512]; /* the beginning of the line that is being written */

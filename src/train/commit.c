@@ -9,7 +9,9 @@
 #include <string.h>
 
 ndp_status ndp_loop_keep(ndp_training_loop *l, ndp_status st) {
-    if (st == NDP_OK || st == NDP_ECOMM || l->trainer->rank.apart)
+    const ndp_rank *r = &l->trainer->rank;
+    bool apart = r->apart || (r->transport && ndp_transport_has_failed(r->transport));
+    if (st == NDP_OK || st == NDP_ECOMM || apart)
         return st;
     if (l->failed == NDP_OK) {
         l->failed = st;

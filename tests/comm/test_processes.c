@@ -9,6 +9,7 @@
 
 #include "check.h"
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { SKIPPED = 77 };
@@ -260,6 +261,22 @@ static ndp_status dawdle(ndp_transport *t, ndp_comm *c) {
     return st;
 }
 
+/* The chosen rank has no room for a copy that its peers read, and goes on with another operation. */
+static ndp_status begin_nothing(ndp_comm *c, bool chosen) {
+    enum { COUNT = 1 << 18 };
+    float *x = calloc(COUNT, sizeof *x);
+    ndp_work w;
+    if (chosen)
+        setrlimit(RLIMIT_FSIZE, &(struct rlimit){0, RLIM_INFINITY});
+    ndp_status st = ndp_all_reduce_begin(c, x, COUNT, NDP_F32, NDP_SUM, &w);
+    if (st == NDP_OK)
+        st = ndp_wait(&w);
+    else
+        st = reduce(c, 10);
+    free(x);
+    return st;
+}
+
 static ndp_status play(ndp_transport *t, ndp_comm *c, const char *what) {
     bool chosen = ndp_transport_rank(t) == 1;
     ndp_comm_at(c, "layers.2", 115, -1);
@@ -278,6 +295,8 @@ static ndp_status play(ndp_transport *t, ndp_comm *c, const char *what) {
         return send_message(t, c, 10, LATE);
     if (strcmp(what, "dawdle") == 0)
         return dawdle(t, c);
+    if (strcmp(what, "room") == 0)
+        return begin_nothing(c, chosen);
     if (strcmp(what, "kind") == 0 && chosen)
         return another_kind(c);
     if (strcmp(what, "fail") == 0 && chosen)

@@ -130,6 +130,7 @@ static const char *const others[] = {
     "data.document_mask=false",
     "data.packing=false",
     "data.overlong=error",
+    "data.min_tokens=3",
     "data.max_documents=1000000000000",
     "data.validation_files=[held.jsonl, {path: 'out/*.txt', text_field: 'b: {c', split: 'train[:10%]'}]",
     "data.validation_fraction=0.125",

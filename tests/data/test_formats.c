@@ -56,6 +56,20 @@ static void alpaca_in_other_styles(void **state) {
         check_ended(f, BOTH, (ndp_record_format){.kind = of[k].kind}, of[k].want);
 }
 
+/* Without a `system` the text begins with the instruction. */
+static void alpaca_with_the_systems_task(void **state) {
+    const fixture *f = *state;
+    static const char ALL[] = "{\"system\":\"s\",\"instruction\":\"q\",\"input\":\"c\",\"output\":\"a\"}\n"
+                              "{\"system\":\"\",\"instruction\":\"q\",\"output\":\"a\"}\n"
+                              "{\"system\":null,\"instruction\":\"q\",\"output\":\"a\"}";
+    check_ended(f, ALL, (ndp_record_format){.kind = NDP_RECORD_ALPACA_SYSTEM},
+                "<s>s//### Instruction:/q//### Input:/c//### Response:/[a</s>] "
+                "<s>### Instruction:/q//### Response:/[a</s>] <s>### Instruction:/q//### Response:/[a</s>] | 3");
+    check_ended(f, ALL, (ndp_record_format){.kind = NDP_RECORD_ALPACA_SYSTEM_CHAT},
+                "<s>SYSTEM: s/USER: q/c/ASSISTANT:[a</s>] <s>USER: q/ASSISTANT:[a</s>] <s>USER: q/ASSISTANT:[a</s>] "
+                "| 3");
+}
+
 static void alpaca_with_other_fields(void **state) {
     const fixture *f = *state;
     const ndp_record_format other = {
@@ -206,10 +220,10 @@ static void broken_records_name_the_place(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(alpaca_learns_the_response),    TEST(alpaca_in_other_styles), TEST(alpaca_with_other_fields),
-        TEST(alpaca_at_the_border),          TEST(spans_of_a_text),        TEST(sharegpt_is_a_conversation),
-        TEST(names_of_roles_and_fields),     TEST(completion_is_a_text),   TEST(input_output_learns_by_label),
-        TEST(broken_records_name_the_place),
+        TEST(alpaca_learns_the_response),   TEST(alpaca_in_other_styles),        TEST(alpaca_with_other_fields),
+        TEST(alpaca_with_the_systems_task), TEST(alpaca_at_the_border),          TEST(spans_of_a_text),
+        TEST(sharegpt_is_a_conversation),   TEST(names_of_roles_and_fields),     TEST(completion_is_a_text),
+        TEST(input_output_learns_by_label), TEST(broken_records_name_the_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -175,6 +175,29 @@ static void long_documents_may_be_dropped_or_truncated(void **state) {
     }
 }
 
+/* "f" is two tokens. One text has all of the others: the last token of it is only a label. */
+static void short_documents_may_be_left_out(void **state) {
+    const char *text = THREE;
+    for (int way = 0; way < 3; way++) { /* packed, one a row, one text */
+        ndp_row_opts o = {.length = 5, .document_mask = way < 2, .single = way == 1, .least_tokens = 2};
+        ndp_dataset *d = open_rows(prepare(*state, &text, 1), &o);
+        assert_int_equal(ndp_dataset_losses(d).scant, 0);
+        assert_int_equal(ndp_dataset_documents(d), 3);
+        ndp_dataset_close(d);
+        o.least_tokens = 3;
+        d = open_rows(prepare(*state, &text, 1), &o);
+        assert_int_equal(ndp_dataset_losses(d).scant, 1);
+        assert_int_equal(ndp_dataset_documents(d), 2);
+        assert_int_equal(ndp_dataset_labels(d), way < 2 ? 6 : 7);
+        ndp_dataset_close(d);
+    }
+    char *path = prepare(*state, &text, 1);
+    ndp_row_opts o = {.length = 5, .document_mask = true, .least_tokens = 9};
+    CHECK_FAILS(ndp_dataset_open(path, &o, &(ndp_dataset *){NULL}), NDP_EINVAL,
+                "data.min_tokens leaves out 3 of 3 documents, those of fewer than 9 tokens; lower it");
+    free(path);
+}
+
 /* A conversation whose answer is cut off has nothing to predict: it is left out, and counted. */
 static void truncated_documents_may_be_emptied(void **state) {
     const uint64_t offsets[] = {0, 8, 11}, ends[] = {2};
@@ -645,6 +668,7 @@ int main(void) {
         TEST(without_packing_a_row_has_one_piece),
         TEST(long_documents_may_be_refused),
         TEST(long_documents_may_be_dropped_or_truncated),
+        TEST(short_documents_may_be_left_out),
         cmocka_unit_test(truncated_documents_may_be_emptied),
         TEST(nothing_left_is_refused),
         TEST(the_first_documents_of_each_source),

@@ -298,6 +298,11 @@ static void a_pair_is_two_neighbouring_rows(void **state) {
     assert_int_equal(ndp_dataset_rows(d), 2 * 3);
     ndp_dataset_close(d);
     o.length = S;
+    o.least_tokens = 4; /* of pair 0 the chosen text alone is too short */
+    d = rows_of(f, &o);
+    assert_int_equal(ndp_dataset_rows(d), 2 * (PAIRS - 1));
+    ndp_dataset_close(d);
+    o.least_tokens = 0;
     o.most_documents = 2; /* pairs */
     d = rows_of(f, &o);
     assert_int_equal(ndp_dataset_rows(d), 2 * 2);

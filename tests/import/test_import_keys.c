@@ -150,6 +150,7 @@ static const sample axolotl_samples[] = {
     {"val_set_size", "0.5", ""},
     {"sequence_len", "99", ""},
     {"excess_length_strategy", "truncate", ""},
+    {"min_sample_len", "9", ""},
     {"sample_packing", "true", ""},
     {"pretrain_multipack_attn", "false", ""},
     {"train_on_inputs", "true", ""},

@@ -322,6 +322,32 @@ static void data_sets_of_several_types(void **state) {
     release(&i);
 }
 
+/* Types whose words are those of a style of alpaca, and documents that are too short. */
+static void types_of_alpacas_styles(void **state) {
+    (void)state;
+    imported i;
+    CHECK_OK(import(&i,
+                    "base_model: m\nmax_steps: 3\nmin_sample_len: 9\ndatasets:\n"
+                    "- {path: a.jsonl, type: alpaca_chat}\n- {path: b.jsonl, type: alpaca_instruct}\n"
+                    "- {path: c.jsonl, type: gpteacher}\n- {path: d.jsonl, type: alpaca_w_system}\n"
+                    "- {path: e.jsonl, type: alpaca_w_system.load_instruct}\n",
+                    NULL));
+    CHECK_KEYS(&i, {"data.format", "alpaca_chat"}, {"data.min_tokens", "9"},
+               {"data.files", "[\"a.jsonl\", {path: \"b.jsonl\", format: alpaca}, {path: \"c.jsonl\", format: alpaca}, "
+                              "{path: \"d.jsonl\", format: alpaca_system_chat}, "
+                              "{path: \"e.jsonl\", format: alpaca_system}]"});
+    check_round_trip(&i);
+    release(&i);
+    static char *const wrong[] = {"{path: a.jsonl, type: 'gpteacher:chat'}",
+                                  "{path: a.jsonl, type: alpaca_chat, conversation: chatml}"};
+    for (int k = 0; k < NDP_COUNT(wrong); k++) {
+        char *text = ndp_format("base_model: m\nmax_steps: 3\ndatasets: [%s]\n", wrong[k]);
+        CHECK_FAILS(import(&i, text, NULL), NDP_EINVAL, "styles of alpaca are instruct, chat, chatml and phi");
+        release(&i);
+        free(text);
+    }
+}
+
 static void comments_of_json_are_named(void **state) {
     (void)state;
     static const char *const texts[] = {"{\"zero_optimization\": {\"stage\": 2}, // ranks\n \"train_batch_size\": 8}",
@@ -364,6 +390,7 @@ int main(void) {
                                        cmocka_unit_test(the_note_is_about_the_warm_up_that_is_written),
                                        cmocka_unit_test(the_user_has_the_last_word_on_the_warm_up),
                                        cmocka_unit_test(data_sets_of_several_types),
+                                       cmocka_unit_test(types_of_alpacas_styles),
                                        cmocka_unit_test(the_job_has_the_imported_keys_alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

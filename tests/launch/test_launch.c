@@ -30,6 +30,7 @@ static int ways_here(void) {
 }
 
 static char told[512];
+static bool unsaid;
 static void listen(void *user, const char *line) {
     (void)user;
     snprintf(told, sizeof told, "%s", line);
@@ -47,6 +48,8 @@ static ndp_status launch(const char *way, int ranks, const char *script, const v
     o.threads = 3;
     o.transport = way;
     o.report = listen;
+    o.unsaid = &unsaid;
+    unsaid = false;
     told[0] = '\0';
     ndp_status st = ndp_launch(&o, code);
     free(whole);
@@ -172,10 +175,12 @@ static void a_stop_reaches_the_ranks(void **state) {
         stop = 0;
         CHECK_OK(launch(ways[w], 1, listens, &stop, &code));
         assert_int_equal(code, 9);
+        assert_false(unsaid);
         /* From before the beginning; no rank receives them. */
         CHECK_OK(launch(ways[w], 2, "exec sleep 6000", &stop, &code));
         assert_int_equal(code, 130);
         assert_string_equal(told, "");
+        assert_true(unsaid);
     }
 }
 

@@ -41,4 +41,22 @@ run train job.yaml --transport self --set parallelism.dp_shard_size=1 --set trai
 code_is 0
 lines err 0 'SIGTERM'
 
+# ---- ranks that a stop ends before rank 0 could say so: the parent says it ----
+
+unset SLURM_JOB_ID OMPI_MCA_odls_base_sigkill_timeout
+if [ "$mpi" ]; then
+    mkdir bin
+    printf '#!/bin/sh\ntouch started\nuntil [ -e end ]; do sleep 0.05; done\nexit 130\n' >bin/mpirun
+    chmod +x bin/mpirun
+    case_of "a stop before the ranks have begun"
+    PATH="$PWD/bin:$PATH" "$NDP_PROGRAM" train job.yaml --transport mpi --set train.output_dir=stopped >out 2>err &
+    parent=$!
+    within test -e started && kill -TERM $parent && touch end
+    wait $parent
+    code=$?
+    code_is 130
+    lines err 1 ''
+    says err '^ndparallel: stopped before the run began; no step is on disk$'
+fi
+
 end_of_cases

@@ -115,6 +115,7 @@ static const change changes[] = {
     {"a decay accepted", CONSTANT, .sets = {"schedule.name=wsd", "schedule.decay_ratio=0.5"}, {"schedule.name", "schedule.decay_ratio"}, .says = {"accepted: schedule.name was constant, now it is wsd", "lr of step 3: "}},
     {"steps of a cosine", COSINE, .sets = {"train.steps=8"}, .refused = "train.steps", .says = {"lr of step 3: 0.000165 then, 0.000281913 now", "resume with --accept train.steps"}},
     {"overlong documents truncated", COSINE, .sets = {"data.sequence_length=12", "data.overlong=truncate"}, .refused = "data.sequence_length data.overlong"},
+    {"longer documents", COSINE, .sets = {"data.min_tokens=2"}, .refused = "data.min_tokens"},
     {"fewer documents", COSINE, .sets = {"data.max_documents=39"}, .refused = "data.max_documents"},
     {"steps and epochs", COSINE, .sets = {"train.epochs=1"}, .refused = "", .says = {"train.steps 4 and train.epochs 1 are both set"}},
     {"steps and a schedule that reads them", CONSTANT, .sets = {"schedule.name=linear", "train.steps=8"}, .refused = "schedule.name train.steps"},

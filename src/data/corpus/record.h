@@ -23,7 +23,8 @@
  *
  *   alpaca
  *       an instruction as a text: "Below is an instruction ...", "### Instruction:", "### Input:" if there is an
- *       input, "### Response:"; of it the response is trained on, with the token that ends the text
+ *       input, "### Response:"; of it the response is trained on, with the token that ends the text; other words in
+ *       other styles, and in alpaca_system and alpaca_system_chat the record's `system` as the task, if it has one
  *   sharegpt
  *       a conversation in the field `conversations`
  *   completion
@@ -94,6 +95,8 @@ typedef ndp_status ndp_document_visitor(void *user, const ndp_document *document
     X(ALPACA_CHAT, alpaca_chat, false, alpaca)                                                                         \
     X(ALPACA_CHATML, alpaca_chatml, false, alpaca)                                                                     \
     X(ALPACA_PHI, alpaca_phi, false, alpaca)                                                                           \
+    X(ALPACA_SYSTEM, alpaca_system, false, alpaca)                                                                     \
+    X(ALPACA_SYSTEM_CHAT, alpaca_system_chat, false, alpaca)                                                           \
     X(SHAREGPT, sharegpt, true, messages)                                                                              \
     X(COMPLETION, completion, false, text)                                                                             \
     X(PROMPT_COMPLETION, prompt_completion, true, completion)                                                          \
@@ -104,7 +107,11 @@ typedef ndp_status ndp_document_visitor(void *user, const ndp_document *document
 typedef enum ndp_record_kind { NDP_RECORDS(NDP_RECORD_ENUMERATOR) NDP_RECORD_KINDS } ndp_record_kind;
 bool ndp_record_has_conversations(ndp_record_kind kind);
 static inline bool ndp_record_is_alpaca(ndp_record_kind kind) {
-    return kind >= NDP_RECORD_ALPACA && kind <= NDP_RECORD_ALPACA_PHI;
+    return kind >= NDP_RECORD_ALPACA && kind <= NDP_RECORD_ALPACA_SYSTEM_CHAT;
+}
+/* The task is the record's own `system`. */
+static inline bool ndp_record_has_system(ndp_record_kind kind) {
+    return kind == NDP_RECORD_ALPACA_SYSTEM || kind == NDP_RECORD_ALPACA_SYSTEM_CHAT;
 }
 
 typedef struct ndp_record_format {

@@ -48,13 +48,15 @@ ndp_status ndp_record_instruction(const ndp_record_input *r, ndp_instruction *ou
     if (!ndp_record_has(r->object, response_field))
         return ndp_record_lacks(r, f->response ? f->response : "response' or 'output",
                                 "data.response_field says which field that is");
-    *out = (ndp_instruction){.input = {"", 0}};
+    *out = (ndp_instruction){.input = {"", 0}, .system = {"", 0}};
     NDP_TRY(ndp_record_string(r->object, r->where, ndp_prompt_field(f), &out->prompt));
     NDP_TRY(ndp_record_string(r->object, r->where, response_field, &out->response));
-    bool one = ndp_record_is_alpaca(f->kind); /* text, without turns */
+    bool one = ndp_record_is_alpaca(f->kind), own = ndp_record_has_system(f->kind); /* one text, without turns */
     NDP_TRY(ndp_record_note_unread(r, (const char *const[]){ndp_prompt_field(f), response_field, input_field,
-                                                            one ? input_field : "system", one ? input_field : "history",
-                                                            NULL}));
+                                                            one && !own ? input_field : "system",
+                                                            one ? input_field : "history", NULL}));
+    if (own && json_object_object_get(r->object, "system"))
+        NDP_TRY(ndp_record_string(r->object, r->where, "system", &out->system));
     return json_object_object_get(r->object, input_field)
                ? ndp_record_string(r->object, r->where, input_field, &out->input)
                : NDP_OK;

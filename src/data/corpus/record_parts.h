@@ -16,7 +16,7 @@ typedef struct ndp_record_input {
 
 /* An instruction, borrowed from the record. */
 typedef struct ndp_instruction {
-    ndp_span prompt, input, response; /* input may be empty */
+    ndp_span prompt, input, response, system; /* input and system may be empty */
 } ndp_instruction;
 
 static inline bool ndp_record_has(struct json_object *record, const char *field) {

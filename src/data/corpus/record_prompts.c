@@ -45,14 +45,28 @@ static const struct {
                                             "<|im_end|>\n<|im_start|>assistant\n",
                                             "<|im_end|>\n<|im_start|>assistant\n"},
               [NDP_RECORD_ALPACA_PHI] = {"<|system|>\n", "<|end|>\n", "<|user|>\n", "<|end|>", "<|assistant|>",
-                                         "<|end|>\n<|assistant|>\n"}};
+                                         "<|end|>\n<|assistant|>\n"},
+              [NDP_RECORD_ALPACA_SYSTEM] = {"", "\n\n", "### Instruction:\n", "\n\n### Input:\n", "\n\n### Response:\n",
+                                            "\n\n### Response:\n"},
+              [NDP_RECORD_ALPACA_SYSTEM_CHAT] = {"SYSTEM: ", "\n", "USER: ", "\n", "\nASSISTANT:", "\nASSISTANT:"}};
+
+static void add_task(ndp_str *text, ndp_record_kind style, const ndp_instruction *i) {
+    if (ndp_record_has_system(style) && i->system.n == 0)
+        return;
+    ndp_str_add(text, styles[style].system);
+    if (ndp_record_has_system(style))
+        ndp_str_add_bytes(text, i->system.data, i->system.n);
+    else
+        ndp_str_addf(text,
+                     "Below is an instruction that describes a task%s. Write a response that appropriately completes "
+                     "the request.",
+                     i->input.n ? ", paired with an input that provides further context" : "");
+    ndp_str_add(text, styles[style].end);
+}
 
 static void add_prompt(ndp_str *text, ndp_record_kind style, const ndp_instruction *i) {
-    ndp_str_addf(text,
-                 "%sBelow is an instruction that describes a task%s. Write a response that appropriately completes "
-                 "the request.%s%s",
-                 styles[style].system, i->input.n ? ", paired with an input that provides further context" : "",
-                 styles[style].end, styles[style].user);
+    add_task(text, style, i);
+    ndp_str_add(text, styles[style].user);
     ndp_str_add_bytes(text, i->prompt.data, i->prompt.n);
     if (i->input.n) {
         ndp_str_add(text, styles[style].input);
