@@ -120,8 +120,11 @@ static void write_file(const ndp_run_file *f, const ndp_trainer *t) {
         return;
     const char *text =
         json_object_to_json_string_length(f->root, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE, &n);
+    ndp_error_state cause = ndp_error_swap((ndp_error_state){0}); /* of a run that ends by an error */
     if (ndp_file_write_atomic(f->path, text, n) != NDP_OK)
         ndp_warn(&t->rank.log, "%s; the run does not need it", ndp_error_message());
+    ndp_error_forget();
+    ndp_error_swap(cause);
 }
 
 static struct json_object *part_begun(const ndp_trainer *t, const ndp_run_part *p) {
