@@ -55,10 +55,10 @@ same_job() {
     code_is 0
     cp out job.yaml
     rm -rf "runs/$1"
-    run train job.yaml
+    run train job.yaml --set schedule.like=own # the example's rates are ours, one update ahead of Axolotl's
     code_is 0
-    # But for the rows that are printed and where its schedule begins: an import keeps the other program's.
-    for run in ours runs; do grep -vE '^  (log_every|like): ' "$run/$1/job.yaml" >"$run.job"; done
+    # But for the rows that are printed: an import keeps the other program's default.
+    for run in ours runs; do grep -v '^  log_every: ' "$run/$1/job.yaml" >"$run.job"; done
     cmp ours.job runs.job >/dev/null || fail "another job: $(diff ours.job runs.job | tr '\n' ' ')"
     losses "runs/$1" >theirs
     losses "ours/$1" | cmp -s - theirs || fail "other losses"
