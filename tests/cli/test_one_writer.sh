@@ -173,7 +173,7 @@ for t in $(transports 2>/dev/null); do
     begin_restarting
     within saved || fail "no checkpoint"
     die_once
-    says out '^restart 1 of 2: the ranks ended with code 137' '^run folder: takes over .* which has ended; generation 2'
+    says out '^restart 1 of 2: the ranks ended with code 137' '^run folder: takes over .*, (which has ended|whose launcher has started these ranks in place of it); generation 2'
     run checkpoint rm run 1
     code_is 2
     says err 'is in use: process'
