@@ -73,7 +73,7 @@ typedef struct ndp_gguf_opts {
 /* Writes a model as a GGUF file, which llama.cpp, Ollama and LM Studio run: the names, values and order of numbers of
  * llama.cpp's converter. An adapter that a run has trained is merged first. *tensors: how many the file has. The memory
  * does not depend on the model's size; of a run, the disk holds its model folder as well meanwhile. The file appears
- * complete or not at all. NDP_EINVAL: the file exists, the type is none of these, or as of ndp_checkpoint_export;
+ * complete or not at all. NDP_EINVAL: the file exists, the type is unknown, or as ndp_checkpoint_export;
  * NDP_ENOTSUP: the family or the tokenizer is not one that llama.cpp has (the message lists those that are). Since
  * 0.2.0. */
 NDP_API ndp_status ndp_gguf_export(const ndp_gguf_opts *o, int64_t *tensors);

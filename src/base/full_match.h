@@ -9,8 +9,8 @@
 /* The expression behind the prefix; NULL: it is a name or a pattern of the shell. */
 const char *ndp_regex_of(const char *target);
 
-/* *is: whether all of `name` is what the expression says. NDP_EFORMAT: it is none, or takes too many steps to compare,
- * a fraction of a second. */
+/* Sets *is to whether the expression matches all of `name`. NDP_EFORMAT: it is no regular expression, or matching takes
+ * too many steps, a fraction of a second. */
 NDP_API ndp_status ndp_full_match(const char *regex, const char *name, bool *is);
 /* The same failures, for names of modules as models have them. */
 NDP_API ndp_status ndp_full_match_check(const char *regex);

@@ -45,7 +45,7 @@ static void check_arguments(void *arguments, struct argp_state *state) {
         cli_refuse(state, "export needs -o PATH, the file or folder to write");
     a->folder = !a->format || strcmp(a->format, "safetensors") == 0;
     if (!a->folder && strcmp(a->format, "gguf") != 0)
-        cli_refuse(state, "--format '%s' is none of %s", a->format, formats());
+        cli_refuse(state, "--format '%s': expected one of %s", a->format, formats());
     if (a->folder && a->gguf.type)
         cli_refuse(state, "--type is that of a GGUF file; add --format gguf");
 }

@@ -115,8 +115,10 @@ static void watch_end(ndp_mpirun_watch *w, int i) {
     struct epoll_event wanted = {.events = EPOLLIN | EPOLLET, .data.u32 = (uint32_t)i};
     w->open[i] = w->ranks[i].process;
     w->ends[i] = (int)syscall(SYS_pidfd_open, w->open[i], 0);
-    if (w->ends[i] >= 0)
-        epoll_ctl(w->events, EPOLL_CTL_ADD, w->ends[i], &wanted);
+    if (w->ends[i] >= 0 && epoll_ctl(w->events, EPOLL_CTL_ADD, w->ends[i], &wanted)) {
+        close(w->ends[i]);
+        w->ends[i] = -1;
+    }
 }
 
 static void watch_ends(ndp_mpirun_watch *w) {
@@ -134,17 +136,18 @@ static void watch_ends(ndp_mpirun_watch *w) {
 static void wait_a_little(ndp_mpirun_watch *w) {
     struct epoll_event got[1 + NDP_WATCHED_RANKS];
     int n = epoll_wait(w->events, got, NDP_COUNT(got), LOOK_MS);
+    if (n < 0 && errno != EINTR) /* there is no epoll */
+        usleep(1000 * LOOK_MS);
     for (int k = 0; k < n && !w->ended; k++) {
         w->ended = got[k].data.u32 < NDP_WATCHED_RANKS;
         w->first = w->ended && w->n == w->world ? (int)got[k].data.u32 : -1;
     }
 }
 
-/* The pipe's. False: there is no epoll. */
-static bool watch_errors(ndp_mpirun_watch *w) {
+static void watch_errors(ndp_mpirun_watch *w) {
     struct epoll_event wanted = {.events = EPOLLIN, .data.u32 = NDP_WATCHED_RANKS};
     w->events = epoll_create1(EPOLL_CLOEXEC);
-    return w->events >= 0 && epoll_ctl(w->events, EPOLL_CTL_ADD, w->errors, &wanted) == 0;
+    epoll_ctl(w->events, EPOLL_CTL_ADD, w->errors, &wanted);
 }
 
 /* Of ranks without a process descriptor. */
@@ -221,9 +224,11 @@ static int wait_for(ndp_mpirun_watch *w, const volatile sig_atomic_t *stop) {
 }
 
 int ndp_mpirun_watch_wait(ndp_mpirun_watch *w, const volatile sig_atomic_t *stop) {
-    int code = watch_errors(w) ? wait_for(w, stop) : 1;
+    watch_errors(w);
+    int code = wait_for(w, stop);
     for (int i = 0; i < NDP_WATCHED_RANKS; i++)
         close_end(w, i);
-    close(w->events);
+    if (w->events >= 0)
+        close(w->events);
     return code;
 }

@@ -17,7 +17,7 @@ static int message_queues(const ndp_program *p, int channel) {
     enum { DIRECTIONS = 2, MOST = 64 };
     int peers[MOST], n = 0;
     ndp_comm_event m;
-    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_ALL_ITERATIONS); ndp_program_comm_event(p, &c, &m);) {
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_ITERATIONS(1)); ndp_program_comm_event(p, &c, &m);) {
         if (!m.begin || ndp_comm_event_channel(&m) != channel)
             continue;
         int which = m.call->attr.peer * DIRECTIONS + (ndp_comm_event_kind(&m) == NDP_RECV), i = 0;

@@ -53,7 +53,7 @@ refused 'export needs -o PATH'
 run export --format gguf -o new.gguf
 refused 'no model; give the folder of a run or of a model'
 run export run --format onnx -o new.gguf
-refused "--format 'onnx' is none of gguf, safetensors"
+refused "--format 'onnx': expected one of gguf, safetensors"
 run export run --type q8_0 -o new.gguf
 refused '--type is that of a GGUF file; add --format gguf'
 run export run --format gguf --type q4_0 -o new.gguf

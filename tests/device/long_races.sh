@@ -2,21 +2,9 @@
 # Kernels on sim with the detector of races (src/device/sim/sim_race.cc): the tests of all ops find none. Then barriers are
 # taken out of a copy of the sources, one at a time: each is found, also those whose results stay right in both orders of
 # threads that the other tests run.
-set -u
 [ -z "${NDP_SANITIZE:-}" ] && [ -e "$NDP_BUILD_DIR/ndp_sim.so" ] && [ -e "$NDP_BUILD_DIR/test_op_kernels" ] ||
     { echo "SKIPPED: no ndp_sim.so, or a sanitizer"; exit 77; }
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
-
-# The plugin alone is built anew: the tests are those of the build.
-mkdir "$work/tree"
-(cd "$NDP_SOURCE_DIR" && tar cf - CMakeLists.txt CMakePresets.json include src tools tests examples) |
-    (cd "$work/tree" && tar xf -)
-cmake -S "$work/tree" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache)" \
-    --log-level=WARNING >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
-
-build() { cmake --build "$work/build" --target ndp_sim_race >"$work/log" 2>&1 || { tail -n 30 "$work/log"; exit 1; }; }
+. "$(dirname "$0")/copied_sources.sh"
 
 # passes TEST [PATTERN]
 passes() {
@@ -34,7 +22,7 @@ without() {
         failed=1
         return
     fi
-    build
+    build ndp_sim_race
     if passes "$3" "$4"; then
         echo "$2 without barrier $1: NOT found by $3 $4"
         failed=1
@@ -46,7 +34,7 @@ without() {
     cp "$work/kept" "$file"
 }
 
-build
+build ndp_sim_race
 for test in test_op_kernels test_product test_delta_rule test_linear_stack; do
     passes $test || { echo "without a fault, $test fails"; grep -m 3 -E 'ERROR|rror:' "$work/out"; failed=1; }
 done

@@ -1,19 +1,7 @@
 #!/bin/sh
 # Eight bugs, each seeded into a copy of the CUDA sources, fail a test on `sim`. The copy without a bug passes them all.
-set -u
 [ -e "$NDP_BUILD_DIR/ndp_sim.so" ] || { echo "SKIPPED: no ndp_sim.so"; exit 77; }
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
-
-# The plugin alone is built anew: the tests are those of the build.
-mkdir "$work/tree"
-(cd "$NDP_SOURCE_DIR" && tar cf - CMakeLists.txt CMakePresets.json include src tools tests examples) |
-    (cd "$work/tree" && tar xf -)
-cmake -S "$work/tree" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache)" \
-    --log-level=WARNING >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
-
-build() { cmake --build "$work/build" --target ndp_sim >"$work/log" 2>&1 || { tail -n 30 "$work/log"; exit 1; }; }
+. "$(dirname "$0")/copied_sources.sh"
 
 # passes TEST: on the plugin of the copy.
 passes() { NDP_TEST_DEVICE=sim NDP_PLUGIN_DIR="$work/build" timeout 3000 "$NDP_BUILD_DIR/$1" >"$work/out" 2>&1; }
@@ -28,7 +16,7 @@ seed() {
         failed=1
         return
     fi
-    build
+    build ndp_sim
     if passes "$4"; then
         echo "$1: NOT found by $4"
         failed=1
@@ -38,7 +26,7 @@ seed() {
     cp "$work/kept" "$file"
 }
 
-build
+build ndp_sim
 for test in test_op_kernels test_product test_attention; do
     passes "$test" || { echo "without a bug, $test fails"; tail -n 5 "$work/out"; exit 1; }
 done

@@ -127,7 +127,7 @@ static bool has_word(header *h, const char *key, uint64_t at, const char *word) 
     return at < n && word_is(h, word);
 }
 
-/* The elements of a tensor, which has these extents; NULL: there is none of that name. */
+/* Returns the elements of the tensor `name` and asserts its extents. NULL: no tensor has that name. */
 static const void *find_tensor(header *h, const char *name, uint64_t type, uint64_t a, uint64_t b, uint64_t c) {
     h->at = h->first_tensor;
     for (uint64_t i = 0; i < h->tensors; i++) {
