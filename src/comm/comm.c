@@ -230,8 +230,8 @@ static ndp_status begin(ndp_work work, ndp_work *w) {
     if (c->transport->journals)
         ndp_journal_begin(&c->transport->journals[c->transport->rank], w);
     ndp_status begun = c->transport->ops->begin(w);
-    if (begun != NDP_OK &&
-        begun != NDP_ECOMM) /* the others are in it, and would compare it with this rank's next one */
+    /* The others are in it, and would compare it with this rank's next one. Wrong arguments are wrong on all ranks. */
+    if (begun != NDP_OK && begun != NDP_ECOMM && begun != NDP_EINVAL)
         ndp_transport_fail(c->transport, ndp_error_message());
     ndp_comm_at(c, NULL, -1, -1);
     return ended(c, w, begun, false);
