@@ -104,6 +104,7 @@ struct ndp_config {
     } pipeline;
     struct {
         ndp_dtype compute;           /* fp32, bf16, or on device ref fp64; planned only: NDP_COMPUTE_FP8 */
+        ndp_dtype weights, states;   /* fp32 or bf16, of the owners' weights, of the optimizer's state */
         ndp_dtype reduce, tp_reduce; /* fp32; planned only: bf16 */
     } precision;
     struct {

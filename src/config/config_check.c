@@ -279,6 +279,10 @@ ndp_status ndp_config_check_planned(const ndp_config *c, bool cluster) {
     const ndp_device_row *device = &ndp_device_table[c->train.device];
     NDP_CHECK(c->precision.compute != NDP_F64 || device->fp64,
               "precision.compute fp64 is for train.device ref only; set device: ref, or compute: fp32 or bf16");
+    NDP_CHECK(c->precision.weights != NDP_BF16 || c->precision.compute == NDP_BF16 ||
+                  c->precision.compute == NDP_COMPUTE_FP8,
+              "precision.weights is bf16, but kernels compute in another type; set precision.compute: bf16, or "
+              "weights: fp32");
     NDP_CHECK(c->train.matmul == NDP_MATMUL_FP32 || device->tf32,
               "train.matmul tf32 is for train.device cuda only; this job's device is %s", device->name);
     NDP_CHECK(c->batch.micro_batch_size <= c->batch.global_batch_size,

@@ -74,7 +74,8 @@ ndp_optimizer_opts ndp_config_optimizer(const ndp_config *c) {
                                 .eps = c->optimizer.eps,
                                 .weight_decay = c->optimizer.weight_decay,
                                 .momentum = c->optimizer.momentum,
-                                .max_norm = c->optimizer.max_grad_norm};
+                                .max_norm = c->optimizer.max_grad_norm,
+                                .seed = (uint32_t)c->train.seed};
 }
 
 /* What the entry does not state is as in the section; but another optimizer than the section's begins with its own

@@ -180,6 +180,8 @@ const ndp_option ndp_options[] = {
     {FREE(pipeline, file, JOB), TEXT(NULL), WHEN "parallelism.pp_size is above 1, and pipeline.schedule is file", HELP "the table of schedule `file`: torch's CSV, a row per rank"},
 
     {IDENTITY(precision, compute, RUN), WORD(fp32, compute_words), .meanings = compute_types, .foreign = compute_foreign, HELP "type of activations and kernels; fp64: device ref only; fp8: bf16 with matrix products in fp8, for plan --cluster only"},
+    {IDENTITY(precision, weights, STEP), WORD(fp32, reduce_words), WHEN "precision.compute is bf16", HELP "type of the weights that updates change. fp32: exact, the upper half of it in bf16 for kernels; bf16: that half alone, rounded at random"},
+    {IDENTITY(precision, states, STEP), WORD(fp32, reduce_words), HELP "type of the optimizer's moments; bf16: rounded at random, the same on every layout"},
     {IDENTITY(precision, reduce, STEP), WORD(fp32, reduce_words), HELP "type of gradients sent between ranks; bf16: for plan --cluster only"},
     {IDENTITY(precision, tp_reduce, STEP), WORD(fp32, reduce_words), WHEN "parallelism.tp_size or parallelism.sp_size is above 1", HELP "type of activations and their gradients that are summed over tp and sp; bf16: for plan --cluster only"},
 

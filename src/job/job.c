@@ -109,6 +109,8 @@ void ndp_job_choose_model(ndp_job *j) {
                                 .positions = length,
                                 .compute = compute,
                                 .master = ndp_wide(compute),
+                                .weights = c->precision.weights,
+                                .states = c->precision.states,
                                 .window = c->model.sliding_window,
                                 .preference = ndp_config_preference(c),
                                 .samples = j->batch.micro_batch,

@@ -12,6 +12,7 @@
 #include "model/adapter.h"
 #include "ops/preference.h"
 #include "ops/router_losses.h"
+#include "ops/update.h"
 
 /* Units of a kind share a graph; which of their buffers are frozen, and what the backward goes through, makes more. */
 enum { NDP_MAX_GRAPHS = 18 };
@@ -45,7 +46,8 @@ typedef struct ndp_model_opts {
     int64_t texts;             /* that the cache is of, each of keys / texts rows (CACHED); 0: one */
     int64_t positions;         /* rows of the RoPE tables */
     ndp_dtype compute;         /* storage of activations and gathered weights: fp32, bf16, fp64 */
-    ndp_dtype master;          /* of master weights, gradients, optimizer state: fp32, or fp64 with fp64 */
+    ndp_dtype master;          /* of master weights, gradients, optimizer state: fp32, or fp64 with fp64; */
+    ndp_dtype weights, states; /* bf16 instead of that, of master weights (with `compute` bf16), of the state */
     int window;                /* of all layers; 0: what the model says */
     ndp_preference preference; /* the loss of pairs of documents; kind 0: the loss of tokens */
     int documents;             /* of a micro-batch, with such a loss: an even number */
@@ -72,7 +74,8 @@ typedef struct ndp_storage {
     ndp_dtype compute;  /* of weights as ops read them */
     ndp_dtype kept;     /* of what is kept beside the master, and gathered: `compute`; bytes of a packed buffer, from
                            which the op unpack makes what ops read */
-    ndp_dtype master;   /* of its owners; that of a frozen buffer is `kept` */
+    ndp_dtype master;   /* of its owners; that of a frozen buffer is `kept`. NDP_SPLIT_REST: fp32, of which the upper
+                           parts are what is kept, and these the rest (ops/rounding.h) */
     ndp_dtype gradient; /* also while ranks sum it */
     ndp_dtype state;    /* of the optimizer */
 } ndp_storage;
@@ -112,12 +115,20 @@ typedef struct ndp_model {
 
 /* The storage that the options ask for, of a buffer that is not packed. */
 static inline ndp_storage ndp_storage_of(const ndp_model_opts *o, bool trainable) {
+    bool bf16 = o->weights == NDP_BF16, split = !bf16 && o->compute == NDP_BF16 && o->master == NDP_F32;
     return (ndp_storage){.compute = o->compute,
                          .kept = o->compute,
-                         .master = trainable ? o->master : o->compute,
+                         .master = !trainable || bf16 ? o->compute
+                                   : split            ? NDP_SPLIT_REST
+                                                      : o->master,
                          .gradient = o->master,
-                         .state = o->master};
+                         .state = o->states == NDP_BF16 ? NDP_BF16 : o->master};
 }
+
+/* True if weights are in two parts. */
+static inline bool ndp_storage_is_split(const ndp_storage *s) { return s->master == NDP_SPLIT_REST; }
+/* True if an update of a model with these options rounds at random. */
+static inline bool ndp_model_rounds(const ndp_model_opts *o) { return o->states == NDP_BF16 || o->weights == NDP_BF16; }
 
 static inline bool ndp_buffer_is_packed(const ndp_buffer *b) { return b->segments.packing != NDP_PACKING_NONE; }
 

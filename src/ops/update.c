@@ -7,11 +7,16 @@
 #include "ops/pieces.h"
 #include "ops/shape.h"
 
+/* The type that numbers of an update have in full. */
+static ndp_dtype wide(const ndp_view *in) { return ndp_wide(in[NDP_UPDATE_WEIGHT].dtype); }
+
 static ndp_status check_weights(const char *op, const ndp_view *in) {
     const ndp_view *w = &in[NDP_UPDATE_WEIGHT], *g = &in[NDP_UPDATE_GRAD];
-    NDP_SHAPE_CHECK(w->rows == 1 && (w->dtype == NDP_F32 || w->dtype == NDP_F64),
-                    "%s: weights are a row of fp32 or fp64, not " NDP_SHAPE, op, NDP_SHAPE_ARGS(*w));
-    NDP_SHAPE_CHECK(g->rows == 1 && g->cols == w->cols && g->dtype == w->dtype,
+    bool fits = w->dtype == NDP_F32 || w->dtype == NDP_F64 || w->dtype == NDP_BF16 || w->dtype == NDP_SPLIT_REST;
+    NDP_SHAPE_CHECK(w->rows == 1 && fits,
+                    "%s: weights are a row of fp32, fp64 or bf16, or the rest of fp32, not " NDP_SHAPE, op,
+                    NDP_SHAPE_ARGS(*w));
+    NDP_SHAPE_CHECK(g->rows == 1 && g->cols == w->cols && g->dtype == wide(in),
                     "%s: operand %d is " NDP_SHAPE " against weights " NDP_SHAPE, op, NDP_UPDATE_GRAD,
                     NDP_SHAPE_ARGS(*g), NDP_SHAPE_ARGS(*w));
     return NDP_OK;
@@ -35,7 +40,8 @@ static ndp_status check_states(const char *op, int least, int most, const ndp_vi
     for (int i = NDP_UPDATE_STATE; i < NDP_UPDATE_OPERANDS; i++) {
         int state = i - NDP_UPDATE_STATE;
         bool kept = state < (in[i].rows ? most : least), fits = places ? in[i].cols <= w->cols : in[i].cols == w->cols;
-        NDP_SHAPE_CHECK(!kept || (in[i].rows == 1 && fits && in[i].dtype == w->dtype),
+        bool type = in[i].dtype == wide(in) || in[i].dtype == NDP_BF16;
+        NDP_SHAPE_CHECK(!kept || (in[i].rows == 1 && fits && type),
                         "%s: operand %d is " NDP_SHAPE " against weights " NDP_SHAPE, op, i, NDP_SHAPE_ARGS(in[i]),
                         NDP_SHAPE_ARGS(*w));
         NDP_SHAPE_CHECK(state < most || in[i].rows == 0, "%s keeps %d states: operand %d is " NDP_SHAPE, op, most, i,
@@ -52,12 +58,24 @@ static ndp_status check_codes(const char *op, const ndp_view *in) {
         NDP_SHAPE_CHECK(codes->rows == 1 && codes->cols == w->cols && codes->dtype == NDP_U8,
                         "%s: operand %d is " NDP_SHAPE " against weights " NDP_SHAPE ", must be their codes", op,
                         NDP_UPDATE_STATE + s, NDP_SHAPE_ARGS(*codes), NDP_SHAPE_ARGS(*w));
-        NDP_SHAPE_CHECK(scales->rows == 1 && scales->dtype == w->dtype,
+        NDP_SHAPE_CHECK(scales->rows == 1 && scales->dtype == wide(in),
                         "%s: operand %d is " NDP_SHAPE ", must be a row of scales", op, NDP_UPDATE_SCALES + s,
                         NDP_SHAPE_ARGS(*scales));
     }
-    NDP_SHAPE_CHECK(pieces->rows == 0 || pieces->cols == NDP_PIECE_COLUMNS_PLACED,
+    NDP_SHAPE_CHECK(pieces->rows == 0 || pieces->cols >= NDP_PIECE_COLUMNS_PLACED,
                     "%s: the table " NDP_SHAPE " does not say where scales begin", op, NDP_SHAPE_ARGS(*pieces));
+    return NDP_OK;
+}
+
+/* What is rounded at random needs tables that say where. */
+static ndp_status check_rounding(const char *op, const ndp_view *in) {
+    const ndp_view *pieces = &in[NDP_UPDATE_PIECES];
+    bool rounds = in[NDP_UPDATE_WEIGHT].dtype == NDP_BF16;
+    for (int i = NDP_UPDATE_STATE; i < NDP_UPDATE_OPERANDS; i++)
+        rounds |= in[i].rows > 0 && in[i].dtype == NDP_BF16;
+    NDP_SHAPE_CHECK(!rounds || pieces->rows == 0 || pieces->cols == NDP_PIECE_COLUMNS_ROUNDED,
+                    "%s: rounds to bf16 by a table " NDP_SHAPE " that does not say where pieces are", op,
+                    NDP_SHAPE_ARGS(*pieces));
     return NDP_OK;
 }
 
@@ -67,6 +85,7 @@ static ndp_status shape(ndp_op_call *c, const char *op, int least, int most) {
     NDP_TRY(check_weights(op, c->in));
     NDP_TRY(check_numbers(op, c->in));
     NDP_TRY(c->op->n_in > NDP_UPDATE_OPERANDS ? check_codes(op, c->in) : check_states(op, least, most, c->in));
+    NDP_TRY(check_rounding(op, c->in));
     ndp_shape_set(&c->out[0], 1, w->cols, w->dtype);
     ndp_shape_set(&c->out[1], 1, w->cols, NDP_BF16);
     return NDP_OK;
@@ -76,6 +95,8 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
     (void)flops;
     for (int i = NDP_UPDATE_STATE; i < c->op->n_in; i++) /* also written */
         *bytes += ndp_view_bytes(&c->in[i]);
+    if (c->in[NDP_UPDATE_WEIGHT].dtype == NDP_SPLIT_REST) /* the copy is read, too */
+        *bytes += ndp_view_bytes(&c->out[1]);
 }
 
 /* Bits of the states from `least` on: those that may be absent. */

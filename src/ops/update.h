@@ -6,6 +6,11 @@
 
 enum { NDP_OPTIMIZER_STATES = 2, NDP_OPTIMIZER_CONSTANTS = 8 }; /* at most */
 
+/* Weights are a row of fp32 or fp64; or, with out[1], which then has their upper parts, of the type below, their lower
+ * parts (ops/rounding.h); or bf16, without out[1]. States are of the type of weights, or bf16. What is bf16, out[1]
+ * aside, is rounded at random. */
+#define NDP_SPLIT_REST NDP_U16
+
 enum {
     NDP_UPDATE_WEIGHT,
     NDP_UPDATE_GRAD,
@@ -30,6 +35,7 @@ enum {
 
 /* By place in a row of the operand `constants` [groups, NDP_OPTIMIZER_CONSTANTS]: the numbers of an update in fp64,
  * which kernels round to their type. A piece names its row. */
+enum { NDP_UPDATE_NUMBER = NDP_OPTIMIZER_CONSTANTS - 2, NDP_UPDATE_SEED }; /* of all optimizers, for ndp_rounding */
 enum {
     NDP_ADAMW_KEEP,   /* 1 - lr wd */
     NDP_ADAMW_RATE,   /* lr / (1 - b1^t) */

@@ -2,6 +2,8 @@
  * the pieces of a slice in the same order, so it has exactly the rows that were counted. */
 #include "optim/groups.h"
 
+#include "base/rng.h"
+
 /* ---- the list ---- */
 
 /* A group for the tensors of a set, and one for the vectors among them if these have no decay. */
@@ -40,7 +42,7 @@ static void order(ndp_update_groups *g) {
 
 ndp_status ndp_update_groups_make(const ndp_optimizer_opts *o, ndp_arena *arena, ndp_update_groups *out) {
     enum { MOST = 4 }; /* of an entry */
-    *out = (ndp_update_groups){0};
+    *out = (ndp_update_groups){.seed = o->seed};
     out->items = ndp_arena_alloc(arena, (size_t)(MOST * (o->n_entries + 1)) * sizeof *out->items);
     NDP_CHECK_MEMORY(out->items, "for the groups of %d entries", o->n_entries);
     for (int i = 0; i < o->n_entries; i++)
@@ -95,9 +97,11 @@ int64_t ndp_update_align(const ndp_optimizer_opts *o) {
 }
 
 void ndp_update_constants(const ndp_update_groups *g, double lr, int64_t update, double *out) {
-    for (int i = 0; i < g->n; i++) {
+    for (int i = 0; i < g->n; i++, out += NDP_OPTIMIZER_CONSTANTS) {
         const ndp_optimizer_opts *o = &g->items[i].opts;
-        ndp_optimizers[o->name]->constants(o, lr * g->items[i].lr_scale, update, out + i * NDP_OPTIMIZER_CONSTANTS);
+        ndp_optimizers[o->name]->constants(o, lr * g->items[i].lr_scale, update, out);
+        out[NDP_UPDATE_NUMBER] = (double)(uint32_t)update;
+        out[NDP_UPDATE_SEED] = (double)g->seed;
     }
 }
 
@@ -138,6 +142,18 @@ ndp_piece_counts ndp_pieces_count(const ndp_update_groups *g, const ndp_segments
     return n;
 }
 
+/* Parts of a fused tensor have numbers of their own, from the row and the column where each begins on all ranks. */
+static void fill_rounding(const ndp_segment *s, int64_t at, int64_t *out) {
+    uint64_t name = ndp_rng_stream(s->name);
+    out[NDP_PIECE_TENSOR] = (uint32_t)(name ^ name >> 32) ^ (uint32_t)(s->base[0] << 16) ^ (uint32_t)s->base[1];
+    out[NDP_PIECE_AT] = at;
+    out[NDP_PIECE_ROWS] = s->rows;
+    out[NDP_PIECE_COLS] = s->cols;
+    out[NDP_PIECE_PITCH] = s->part[0];
+    out[NDP_PIECE_ROW] = s->first[0] - s->base[0] + s->stack_first * s->part[0];
+    out[NDP_PIECE_COL] = s->first[1] - s->base[1];
+}
+
 void ndp_pieces_fill(const ndp_update_groups *g, const ndp_segments *s, int shards, int index, int64_t *out) {
     int columns = ndp_piece_columns(g);
     for (table_walk w = {0}; next_piece(g, s, shards, index, &w); out += columns) {
@@ -146,6 +162,9 @@ void ndp_pieces_fill(const ndp_update_groups *g, const ndp_segments *s, int shar
         out[NDP_PIECE_FACTS] = ndp_piece_facts((int64_t)w.piece.segment->copies, w.group);
         if (columns > NDP_PIECE_PLACE)
             out[NDP_PIECE_PLACE] = w.place;
+        if (columns > NDP_PIECE_TENSOR)
+            fill_rounding(w.piece.segment,
+                          w.piece.slice_first + index * ndp_segments_slice(s, shards) - w.piece.segment->offset, out);
     }
 }
 

@@ -29,6 +29,8 @@ typedef struct ndp_update_groups {
     ndp_optimizer_name used[NDP_OPTIMIZER_COUNT]; /* the optimizers, in the order of pieces */
     int n_used;
     int states[NDP_OPTIMIZER_COUNT]; /* of each in `used`, in numbers */
+    uint32_t seed;                   /* of what is rounded at random */
+    bool rounds;                     /* something is rounded at random: tables say where pieces are in tensors */
 } ndp_update_groups;
 
 /* The groups of a job; memory is the arena's. NDP_ENOMEM. */
@@ -56,7 +58,7 @@ void ndp_update_constants(const ndp_update_groups *g, double lr, int64_t update,
 /* ---- tables of pieces (ops/pieces.h) ---- */
 
 static inline int ndp_piece_columns(const ndp_update_groups *g) {
-    return g->n_used > 1 ? NDP_PIECE_COLUMNS_PLACED : NDP_PIECE_COLUMNS;
+    return g->rounds ? NDP_PIECE_COLUMNS_ROUNDED : g->n_used > 1 ? NDP_PIECE_COLUMNS_PLACED : NDP_PIECE_COLUMNS;
 }
 /* Pieces of slice `index` of `shards`: all (0: the slice is padding), and those of each optimizer in `used`. `kept`:
  * the elements that have a state k in numbers; `blocks`: of codes. */

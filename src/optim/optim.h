@@ -28,11 +28,12 @@ typedef struct ndp_optimizer_opts {
     double max_norm;                        /* of the whole gradient; 0: no clipping */
     const struct ndp_update_entry *entries; /* of optimizer.groups, n_entries of them; borrowed */
     int n_entries;
+    uint32_t seed; /* of what is rounded at random (ops/rounding.h) */
 } ndp_optimizer_opts;
 
 /* An entry of optimizer.groups: how the tensors that it names (ndp_segment.named_by) are updated. */
 typedef struct ndp_update_entry {
-    ndp_optimizer_opts opts; /* less max_norm and entries */
+    ndp_optimizer_opts opts; /* less max_norm, entries and seed */
     double lr_scale;
     bool chosen; /* it says which optimizer: no other one updates what this one does not */
     bool decays; /* it says the weight decay, which vectors have too */

@@ -122,13 +122,23 @@ typedef struct piece_check {
 /* Every segment that meets the slice has one row, with the number of its group: those of an optimizer follow each
  * other, in the order of elements. Places in the states follow each other too, from those with the most states on, and
  * so do the blocks of codes in their scales. */
+/* Where a piece is in its tensor: copies of an element on several ranks are rounded alike. The number of the tensor is
+ * any one. */
+static void say_rounding(const ndp_segment *s, int64_t at, const int64_t *row, int64_t *must) {
+    must[NDP_PIECE_TENSOR] = row[NDP_PIECE_TENSOR];
+    must[NDP_PIECE_AT] = at;
+    must[NDP_PIECE_ROWS] = s->rows, must[NDP_PIECE_COLS] = s->cols, must[NDP_PIECE_PITCH] = s->part[0];
+    must[NDP_PIECE_ROW] = s->stack_first * s->part[0] + s->first[0] - s->base[0];
+    must[NDP_PIECE_COL] = s->first[1] - s->base[1];
+}
+
 static ndp_status check_pieces(const piece_check *c, int index) {
     const ndp_lanes *l = c->lanes;
     const ndp_program *p = l->items[c->lane].program;
     const ndp_update_groups *g = c->groups;
     const char *name = p->opts.model->buffers[c->buffer].name;
     int columns = ndp_piece_columns(g);
-    int64_t rows[MOST_ROWS * NDP_PIECE_COLUMNS_PLACED], place[2] = {0}, low = c->shard->slice * index, r = 0;
+    int64_t rows[MOST_ROWS * NDP_PIECE_COLUMNS_ROUNDED], place[2] = {0}, low = c->shard->slice * index, r = 0;
     int64_t n = l->claims->pieces(l->claims->user, p, c->table, c->buffer, c->shard->shards, index, NULL);
     if (n > MOST_ROWS)
         return ndp_lane_refuse(l, c->lane, "the table of pieces of slice %d of %s has %lld rows", index, name,
@@ -141,9 +151,11 @@ static ndp_status check_pieces(const piece_check *c, int index) {
             bool codes = ndp_optimizer_codes(g->used[at]);
             if (ndp_update_opts_of(g, s)->name != g->used[at])
                 continue;
-            int64_t must[] = {t.first - low, t.end - t.first,
-                              ndp_piece_facts((int64_t)s->copies, ndp_update_group_of(g, s)), place[codes]};
             const int64_t *row = rows + r++ * columns;
+            int64_t must[NDP_PIECE_COLUMNS_ROUNDED] = {t.first - low, t.end - t.first,
+                                                       ndp_piece_facts((int64_t)s->copies, ndp_update_group_of(g, s)),
+                                                       place[codes]};
+            say_rounding(s, t.first - s->offset, columns == NDP_PIECE_COLUMNS_ROUNDED ? row : must, must);
             for (int i = 0; i < columns; i++)
                 if (r > n || s->copies < 1 || row[i] != must[i])
                     return ndp_lane_refuse(

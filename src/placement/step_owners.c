@@ -95,6 +95,11 @@ static ndp_status update_piece(ndp_step_lane *l, const step_update *u, const int
         return write_elements(l, u, &u->call->out[0], at, first, count, NDP_HELD_DIRECTION, part);
     }
     NDP_TRY(needs(l, u, w, at, first, count, NDP_HELD_PARAM, 0));
+    if (w->view.dtype == NDP_SPLIT_REST) { /* the copy has the upper parts */
+        if (ndp_step_is_absent(copy))
+            return ndp_step_refuse(l, "it has no upper parts of the weights");
+        NDP_TRY(needs(l, u, copy, at, first, count, NDP_HELD_PARAM, 0));
+    }
     NDP_TRY(update_states(l, u, row));
     NDP_TRY(write_elements(l, u, w, at, first, count, NDP_HELD_PARAM, 1));
     return ndp_step_is_absent(copy) ? NDP_OK : write_elements(l, u, copy, at, first, count, NDP_HELD_PARAM, 1);

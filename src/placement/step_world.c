@@ -49,7 +49,8 @@ static ndp_status put_buffer(ndp_step_lane *l, int i) {
     for (int k = 0; k < NDP_OPTIMIZER_STATES; k++) {
         NDP_TRY(put_flat(l, o->state[k], ndp_held_of_state(NDP_HELD_STATE0, k), type, whole, 0, o->state_n[k]));
         NDP_TRY(put_flat(l, o->codes[k], ndp_held_of_state(NDP_HELD_CODES0, k), NDP_U8, whole, 0, n));
-        NDP_TRY(put_flat(l, o->scales[k], ndp_held_of_state(NDP_HELD_SCALES0, k), type, whole, 0, o->n_scales));
+        NDP_TRY(
+            put_flat(l, o->scales[k], ndp_held_of_state(NDP_HELD_SCALES0, k), ndp_wide(type), whole, 0, o->n_scales));
     }
     return NDP_OK;
 }
@@ -109,7 +110,7 @@ static ndp_status end_states(const ndp_step_lane *l, int i) {
         for (int k = 0; k < ndp_optimizer_states(by); k++) {
             if (ndp_optimizer_codes(by->name)) {
                 NDP_TRY(end_state(l, b, o->codes[k], ndp_held_of_state(NDP_HELD_CODES0, k), NDP_U8, first, count));
-                NDP_TRY(end_state(l, b, o->scales[k], ndp_held_of_state(NDP_HELD_SCALES0, k), type,
+                NDP_TRY(end_state(l, b, o->scales[k], ndp_held_of_state(NDP_HELD_SCALES0, k), ndp_wide(type),
                                   row[NDP_PIECE_PLACE], ndp_step_blocks(row)));
             } else {
                 int64_t at = ndp_step_state_is_short(l, b, o->state_n[k]) ? row[NDP_PIECE_PLACE] : first;

@@ -30,7 +30,7 @@ static ndp_status buffer_seconds(const ndp_search_bounds *b, const ndp_update_gr
         double one;
         if (!op)
             continue;
-        NDP_TRY(member_seconds(b, op, p.segment, tp, buffer->storage.state, arena, &one));
+        NDP_TRY(member_seconds(b, op, p.segment, tp, ndp_wide(buffer->storage.gradient), arena, &one));
         *sum += one * (double)((begin + p.count + size - 1) / size - begin / size);
     }
     return NDP_OK;

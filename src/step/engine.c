@@ -85,7 +85,8 @@ static ndp_status check_lender(const ndp_engine *e) {
     const ndp_engine *from = e->opts.weights_of;
     const ndp_model *a = &e->model, *b = from ? &from->model : NULL;
     bool same = !from || (a->n_buffers == b->n_buffers && a->opts.compute == b->opts.compute &&
-                          a->opts.master == b->opts.master && a->opts.mode != NDP_MODEL_TRAIN);
+                          a->opts.master == b->opts.master && a->opts.weights == b->opts.weights &&
+                          a->opts.mode != NDP_MODEL_TRAIN);
     for (int i = 0; from && same && i < a->n_buffers; i++)
         same = a->buffers[i].segments.elements == b->buffers[i].segments.elements;
     return same ? NDP_OK

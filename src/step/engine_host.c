@@ -62,10 +62,11 @@ static int number_of(ndp_owned_kind k) { return (k - NDP_OWNED_STATE0) % NDP_OPT
 
 ndp_dtype ndp_engine_type(const ndp_engine *e, ndp_owned_kind kind, int buffer) {
     const ndp_storage *types = &e->model.buffers[buffer].storage;
-    return kind == NDP_OWNED_MASTER ? types->master
+    return kind == NDP_OWNED_MASTER ? (ndp_storage_is_split(types) ? NDP_F32 : types->master)
            : kind == NDP_OWNED_GRAD ? types->gradient
            : is_codes(kind)         ? NDP_U8
-                                    : types->state;
+           : is_state(kind)         ? types->state
+                                    : ndp_wide(types->state);
 }
 
 bool ndp_engine_keeps(const ndp_engine *e, ndp_owned_kind kind, const ndp_segment *s) {
@@ -94,8 +95,41 @@ static char *element_at(const ndp_engine *e, ndp_owned_kind kind, int buffer, in
            (size_t)first * ndp_dtype_size(ndp_engine_type(e, kind, buffer));
 }
 
+/* n elements of fp32 weights in two parts, from `first` on, `stride` apart, from or to `host`. */
+static ndp_status copy_split(const ndp_engine *e, int buffer, int64_t first, int64_t n, int64_t stride, bool read,
+                             float *host) {
+    const ndp_owned *o = &e->program.owned[buffer];
+    const ndp_address at[] = {o->send, o->master};
+    size_t pitch = (size_t)stride * sizeof(uint16_t), width = sizeof(uint16_t), rows = (size_t)n;
+    uint16_t *parts = malloc(2 * rows * sizeof *parts + 1), *high = parts, *rest = parts + n;
+    NDP_CHECK_MEMORY(parts, "for the parts of %lld weights", (long long)n);
+    for (int64_t i = 0; i < n && !read; i++)
+        high[i] = ndp_split_high(host[i]), rest[i] = ndp_split_rest(host[i], high[i]);
+    ndp_status st = NDP_OK;
+    for (int k = 0; st == NDP_OK && k < 2; k++) {
+        char *there = (char *)ndp_engine_at(e, at[k]) + (size_t)first * width;
+        uint16_t *here = k == 0 ? high : rest;
+        if (stride == 1)
+            st = ndp_engine_copy(e, read ? (void *)here : there, read ? (void *)there : here, rows * width, true);
+        else if (read)
+            st = copy_rows(e, here, width, there, pitch, width, rows);
+        else
+            st = copy_rows(e, there, pitch, here, width, width, rows);
+    }
+    for (int64_t i = 0; i < n && read; i++)
+        host[i] = ndp_split_join(high[i], rest[i]);
+    free(parts);
+    return st;
+}
+
+static bool is_split(const ndp_engine *e, ndp_owned_kind kind, int buffer) {
+    return kind == NDP_OWNED_MASTER && ndp_storage_is_split(&e->model.buffers[buffer].storage);
+}
+
 ndp_status ndp_engine_read(const ndp_engine *e, ndp_owned_kind kind, int buffer, int64_t first, int64_t n,
                            int64_t stride, void *host) {
+    if (is_split(e, kind, buffer))
+        return copy_split(e, buffer, first, n, stride, true, host);
     size_t size = ndp_dtype_size(ndp_engine_type(e, kind, buffer));
     const char *from = element_at(e, kind, buffer, first);
     if (stride == 1)
@@ -105,6 +139,8 @@ ndp_status ndp_engine_read(const ndp_engine *e, ndp_owned_kind kind, int buffer,
 
 ndp_status ndp_engine_write(ndp_engine *e, ndp_owned_kind kind, int buffer, int64_t first, int64_t n, int64_t stride,
                             const void *host) {
+    if (is_split(e, kind, buffer))
+        return copy_split(e, buffer, first, n, stride, false, (float *)host);
     size_t size = ndp_dtype_size(ndp_engine_type(e, kind, buffer));
     char *to = element_at(e, kind, buffer, first);
     if (stride == 1)
@@ -112,7 +148,7 @@ ndp_status ndp_engine_write(ndp_engine *e, ndp_owned_kind kind, int buffer, int6
     return copy_rows(e, to, (size_t)stride * size, host, size, size, (size_t)n);
 }
 
-/* Calls the op `copy` for each buffer whose kept and master types differ. */
+/* Calls the op `copy` for each buffer whose kept and master types differ; of weights in two parts one is kept. */
 ndp_status ndp_engine_publish(ndp_engine *e) {
     const ndp_model *m = &e->model;
     ndp_call_opts opts = {.exec = e->opts.step.exec, .queue = e->queue, .bases = e->addresses};
@@ -133,7 +169,7 @@ ndp_status ndp_engine_publish(ndp_engine *e) {
                          .n_out = 1,
                          .scratch = NDP_NONE,
                          .pgrad = NDP_NONE};
-        if (!o->shard.same)
+        if (!o->shard.same && !ndp_storage_is_split(types))
             NDP_TRY(ndp_call_run(&copy, i, &opts));
     }
     return ndp_engine_drain(e, e->queue);

@@ -2,7 +2,8 @@
  *
  * For a buffer (parallel/shard.h has the cases): the master slice; `send`, the slice in the type that is kept, which
  * gathers send; `weights`, the whole buffer, if it stays in memory. These coincide where they can: `send` is the master
- * if the types are the same, and lies in `weights` if that is kept. Trainable buffers add a gradient slice and
+ * if the types are the same, and lies in `weights` if that is kept. Of fp32 weights with bf16 to gather, `send` is the
+ * upper part, and the master's block has only the rest. Trainable buffers add a gradient slice and
  * optimizer state. */
 #include "model/tensors.h"
 #include "step/program_parts.h"
@@ -47,7 +48,7 @@ static ndp_status own_state(ndp_program *p, int i) {
         o->state_n[k] = ndp_update_state_is_short(&p->groups, k) ? n.kept[k] : o->shard.slice;
         NDP_TRY(own_row(p, o->state_n[k], b->storage.state, &o->state[k]));
         NDP_TRY(own_row(p, n.blocks > 0 ? o->shard.slice : 0, NDP_U8, &o->codes[k]));
-        NDP_TRY(own_row(p, n.blocks, b->storage.state, &o->scales[k]));
+        NDP_TRY(own_row(p, n.blocks, ndp_wide(b->storage.state), &o->scales[k]));
     }
     return NDP_OK;
 }
@@ -184,7 +185,9 @@ static ndp_status make_groups(ndp_program *p) {
     for (ndp_segment_walk w = {.model = whole}; train && ndp_segment_next(&w);)
         if (whole->buffers[w.buffer].trainable)
             NDP_TRY(ndp_update_groups_check(&p->opts.step.optimizer, w.segment));
-    return ndp_update_groups_make(&p->opts.step.optimizer, &p->arena, &p->groups);
+    NDP_TRY(ndp_update_groups_make(&p->opts.step.optimizer, &p->arena, &p->groups));
+    p->groups.rounds = ndp_model_rounds(&whole->opts);
+    return NDP_OK;
 }
 
 ndp_status ndp_own_all(ndp_program *p) {

@@ -31,7 +31,7 @@ static ndp_status gather(ndp_builder *b, int buffer, ndp_group_kind group, int64
                              .group = group,
                              .in = *at,
                              .count = count,
-                             .type = of->storage.state,
+                             .type = ndp_wide(of->storage.gradient),
                              .what = of->name,
                              .buffer = buffer};
     if (ranks == 1)
@@ -151,8 +151,9 @@ ndp_status ndp_transform_matrices(ndp_builder *b, int buffer, ndp_optimizer_name
     const ndp_buffer *of = &b->m->buffers[buffer];
     const ndp_shard *shard = &b->p->owned[buffer].shard;
     int64_t elements = shard->slice * shard->shards;
-    size_t size = ndp_dtype_size(of->storage.state);
-    directions d = {.type = of->storage.state, .own = *slice, .bytes = (size_t)elements * size, .name = name};
+    ndp_dtype type = ndp_wide(of->storage.gradient);
+    size_t bytes = (size_t)elements * ndp_dtype_size(type);
+    directions d = {.type = type, .own = *slice, .bytes = bytes, .name = name};
     ndp_arena arena = {0};
     NDP_TRY(gather(b, buffer, of->owners, shard->slice, &d.own));
     d.every = d.own;
@@ -165,6 +166,6 @@ ndp_status ndp_transform_matrices(ndp_builder *b, int buffer, ndp_optimizer_name
     NDP_TRY(st);
     *slice = d.own;
     if (shard->shards > 1)
-        slice->offset += (size_t)(shard->slice * shard->index) * size;
+        slice->offset += (size_t)(shard->slice * shard->index) * ndp_dtype_size(type);
     return NDP_OK;
 }

@@ -140,7 +140,7 @@ static void put_states(const ndp_builder *b, int i, const update_call *u, ndp_op
                                    : coded        ? slice_of(o, o->codes[s], NDP_U8)
                                                   : row_at(o->state[s], o->state_n[s], type);
         if (coded)
-            in[NDP_UPDATE_SCALES + s] = row_at(o->scales[s], o->n_scales, type);
+            in[NDP_UPDATE_SCALES + s] = row_at(o->scales[s], o->n_scales, ndp_wide(type));
     }
 }
 
@@ -167,7 +167,7 @@ static bool updates(const ndp_program *p, const ndp_segments *s, ndp_optimizer_n
 /* Tensors that an optimizer updates as whole matrices. A rank without pieces of them gathers like the others. */
 static ndp_status emit_whole(ndp_builder *b, int i, const update_call *u, ndp_optimizer_name name, int64_t pieces) {
     const ndp_owned *o = &b->p->owned[i];
-    ndp_dtype type = b->m->buffers[i].storage.state;
+    ndp_dtype type = ndp_wide(b->m->buffers[i].storage.gradient);
     ndp_address slice = {NDP_NONE, 0};
     update_call direct = *u, apply = *u;
     if (!updates(b->p, &b->m->buffers[i].segments, name))

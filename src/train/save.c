@@ -13,11 +13,13 @@ static const ndp_update_groups *groups_of(const ndp_trainer *t) { return &ndp_en
 
 /* All tensors of a checkpoint, with this rank's pieces. `cut`: of the run that wrote it (weights/state_codes.h). */
 static ndp_status list_tensors(const ndp_trainer *t, ndp_code_cut cut, ndp_tensor_list *list) {
-    ndp_dtype type = t->model.opts.master;
-    NDP_TRY(ndp_tensor_list_add(list, t->engine, NDP_OWNED_MASTER, NDP_TENSORS_RUN, type));
+    const ndp_model_opts *o = &t->model.opts;
+    NDP_TRY(ndp_tensor_list_add(list, t->engine, NDP_OWNED_MASTER, NDP_TENSORS_RUN,
+                                ndp_checkpoint_type(o, NDP_OWNED_MASTER)));
     for (int k = 0; k < ndp_update_states(groups_of(t)); k++) {
-        NDP_TRY(ndp_tensor_list_add(list, t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), NDP_TENSORS_RUN, type));
-        NDP_TRY(ndp_state_codes_add(list, t->engine, k, cut, type));
+        const ndp_owned_kind kind = (ndp_owned_kind)(NDP_OWNED_STATE0 + k);
+        NDP_TRY(ndp_tensor_list_add(list, t->engine, kind, NDP_TENSORS_RUN, ndp_checkpoint_type(o, kind)));
+        NDP_TRY(ndp_state_codes_add(list, t->engine, k, cut, o->master));
     }
     return NDP_OK;
 }

@@ -50,7 +50,7 @@ static ndp_status configure_way(const verification *v, const verify_way *w, ndp_
     if (w->split.micro_batch)
         out->batch.micro_batch_size = w->split.micro_batch;
     if (w->split.fp32)
-        out->precision.compute = NDP_F32;
+        out->precision.compute = out->precision.weights = NDP_F32;
     return NDP_OK;
 }
 

@@ -287,18 +287,19 @@ ndp_status ndp_tensor_list_carry(ndp_tensor_list *list, const ndp_weights *w, co
 }
 
 ndp_status ndp_checkpoint_bytes(const ndp_engine *e, int64_t *bytes) {
-    const ndp_dtype type = ndp_engine_model(e)->opts.master;
+    const ndp_model_opts *o = &ndp_engine_model(e)->opts;
     ndp_tensor_list list = {0};
-    ndp_status st = add_specs(&list, ndp_engine_whole(e), e, NDP_OWNED_MASTER, NDP_TENSORS_RUN, type);
-    for (int kind = NDP_OWNED_STATE0; st == NDP_OK && kind < NDP_OWNED_SCALES0; kind++)
-        st = add_specs(&list, ndp_engine_whole(e), e, (ndp_owned_kind)kind, NDP_TENSORS_RUN,
-                       kind < NDP_OWNED_CODES0 ? type : NDP_U8);
+    ndp_status st = NDP_OK;
+    for (int kind = NDP_OWNED_MASTER; st == NDP_OK && kind < NDP_OWNED_SCALES0; kind++)
+        if (kind != NDP_OWNED_GRAD)
+            st = add_specs(&list, ndp_engine_whole(e), e, (ndp_owned_kind)kind, NDP_TENSORS_RUN,
+                           ndp_checkpoint_type(o, (ndp_owned_kind)kind));
     *bytes = 0;
     for (int i = 0; i < list.n; i++) {
         int64_t n = ndp_tensor_elements(&list.specs[i]);
         bool codes = list.specs[i].dtype == NDP_U8; /* with a scale for each block of them */
         *bytes += n * (int64_t)ndp_dtype_size(list.specs[i].dtype) +
-                  (codes ? (n + NDP_CODE_BLOCK - 1) / NDP_CODE_BLOCK * (int64_t)ndp_dtype_size(type) : 0);
+                  (codes ? (n + NDP_CODE_BLOCK - 1) / NDP_CODE_BLOCK * (int64_t)ndp_dtype_size(o->master) : 0);
     }
     ndp_tensor_list_release(&list);
     return st;
@@ -307,7 +308,8 @@ ndp_status ndp_checkpoint_bytes(const ndp_engine *e, int64_t *bytes) {
 static int64_t own_bytes(const ndp_engine *e, ndp_owned_kind kind, int buffer) {
     const ndp_buffer *b = &ndp_engine_model(e)->buffers[buffer];
     const ndp_shard *s = ndp_engine_shard(e, buffer);
-    const ndp_dtype type = ndp_engine_model(e)->opts.master;
+    const ndp_model_opts *o = &ndp_engine_model(e)->opts;
+    const ndp_dtype type = ndp_checkpoint_type(o, kind);
     int64_t bytes = 0;
     ndp_run p;
     for (int64_t run = 0; ndp_segments_run(&b->segments, s->shards, s->index, &run, &p);) {
@@ -315,7 +317,7 @@ static int64_t own_bytes(const ndp_engine *e, ndp_owned_kind kind, int buffer) {
             continue;
         int64_t scales = (p.count + NDP_CODE_BLOCK - 1) / NDP_CODE_BLOCK;
         bytes += kind < NDP_OWNED_CODES0 ? p.count * (int64_t)ndp_dtype_size(p.segment->no_grad ? ndp_wide(type) : type)
-                                         : p.count + scales * (int64_t)ndp_dtype_size(type);
+                                         : p.count + scales * (int64_t)ndp_dtype_size(o->master);
     }
     return bytes;
 }

@@ -40,6 +40,12 @@ NDP_API ndp_status ndp_tensor_list_part(ndp_tensor_list *list, const ndp_engine 
  * memory back as they are read. `finite`: others are refused (ndp_weights_read). Borrows both. */
 ndp_status ndp_tensor_list_stored(ndp_tensor_list *list, int tensor, const ndp_weights *w, const ndp_tensor_entry *e,
                                   bool finite);
+/* The type in checkpoints. Scales of codes are as wide as gradients. */
+static inline ndp_dtype ndp_checkpoint_type(const ndp_model_opts *o, ndp_owned_kind kind) {
+    bool state = kind == NDP_OWNED_STATE0 || kind == NDP_OWNED_STATE1;
+    bool bf16 = kind == NDP_OWNED_MASTER ? o->weights == NDP_BF16 : state && o->states == NDP_BF16;
+    return bf16 ? NDP_BF16 : kind == NDP_OWNED_CODES0 || kind == NDP_OWNED_CODES1 ? NDP_U8 : o->master;
+}
 /* The tensors of a whole model, without pieces; of other kinds than NDP_OWNED_MASTER only those that are trained. */
 NDP_API ndp_status ndp_tensor_list_of(ndp_tensor_list *list, const ndp_model *whole, ndp_owned_kind kind,
                                       ndp_tensor_part part, ndp_dtype stored);

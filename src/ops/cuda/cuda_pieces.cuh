@@ -5,6 +5,7 @@
 #define NDP_OPS_CUDA_CUDA_PIECES_CUH
 
 #include "ops/cuda/cuda_kernel.cuh"
+#include "ops/rounding.h"
 extern "C" {
 #include "base/arena.h"
 #include "ops/update.h"

@@ -1,7 +1,8 @@
 /* adamw, sgd, lion, muon, muon_momentum: one launch over the table of pieces, one pass over memory. An element's update
- * is that of rows/cpu_update.c: the constants are rounded to fp32, and moments too small to matter become 0. */
+ * is that of rows/cpu_update.c: the constants are rounded to fp32, and moments too small to matter become 0. A kernel
+ * for each way to keep numbers: all fp32 (PLAIN), or others (cuda_kept.cuh). */
+#include "ops/cuda/cuda_kept.cuh"
 #include "ops/cuda/cuda_kernels.hpp"
-#include "ops/cuda/cuda_pieces.cuh"
 extern "C" {
 #include "ops/update.h"
 }
@@ -90,6 +91,7 @@ struct muon_element {
 struct update_views {
     ndp_view w, g, pieces, copy, state[NDP_OPTIMIZER_STATES];
     const double *constants, *clip; /* clip: NULL: 1 */
+    ndp_kept kept;
 };
 
 struct parts_of_update {
@@ -100,23 +102,57 @@ struct parts_of_update {
 /* The elements of a piece as a row of their own. */
 static __device__ __forceinline__ ndp_view piece_of(ndp_view v, int64_t first, int64_t count) {
     if (v.data)
-        v.data = (char *)v.data + first * (v.dtype == NDP_BF16 ? 2 : 4);
+        v.data = (char *)v.data + first * (v.dtype == NDP_BF16 || v.dtype == NDP_SPLIT_REST ? 2 : 4);
     v.cols = count;
     return v;
 }
 
+static __device__ __forceinline__ ndp_lanes weights8(const update_views &u, int64_t i) {
+    if (u.kept.weights != NDP_SPLIT_REST)
+        return ndp_get8(u.w, 0, i);
+    return ndp_join8(ndp_load8(u.copy, 0, i), ndp_load8(u.w, 0, i));
+}
+
+static __device__ __forceinline__ void keep8(const ndp_view &v, int64_t i, const ndp_lanes &x, const ndp_raw &words) {
+    ndp_store8(v, 0, i, v.dtype == NDP_BF16 ? ndp_round8(x, words) : ndp_narrow(v.dtype, x));
+}
+
+static __device__ __forceinline__ void keep_weights8(const update_views &u, int64_t i, const ndp_lanes &w,
+                                                     const ndp_raw &words) {
+    ndp_raw high, rest;
+    if (u.kept.weights != NDP_SPLIT_REST) {
+        keep8(u.w, i, w, words);
+        if (u.copy.data)
+            ndp_set8(u.copy, 0, i, w);
+        return;
+    }
+    ndp_split8(w, &high, &rest);
+    ndp_store8(u.copy, 0, i, high);
+    ndp_store8(u.w, 0, i, rest);
+}
+
 /* Elements i .. i + 7 of the views, which are rows of one piece. */
-template <typename E>
-static __device__ __forceinline__ void update8(const update_views &u, const E &element, float clip, int64_t i) {
+template <typename E, bool PLAIN>
+static __device__ __forceinline__ void update8(const update_views &u, const E &element, const ndp_rounding &r,
+                                               float clip, int64_t i) {
     ndp_lanes g = ndp_get8(u.g, 0, i), w = {}, m = {}, v = {};
     if (E::WEIGHTS)
-        w = ndp_get8(u.w, 0, i);
+        w = PLAIN ? ndp_get8(u.w, 0, i) : weights8(u, i);
     if (E::STATES > 0 && u.state[0].data)
         m = ndp_get8(u.state[0], 0, i);
     if (E::STATES > 1)
         v = ndp_get8(u.state[1], 0, i);
     for (int k = 0; k < NDP_LANES; k++)
         w.x[k] = element(g.x[k] * clip, w.x[k], m.x[k], v.x[k]);
+    if (!PLAIN) {
+        ndp_words8 words = u.kept.rounds ? ndp_draw8(r, i) : ndp_words8{};
+        keep_weights8(u, i, w, words.of[NDP_ROUNDING_WEIGHT]);
+        if (E::STATES > 0 && u.state[0].data)
+            keep8(u.state[0], i, m, words.of[NDP_ROUNDING_STATE]);
+        if (E::STATES > 1)
+            keep8(u.state[1], i, v, words.of[NDP_ROUNDING_STATE + 1]);
+        return;
+    }
     ndp_set8(u.w, 0, i, w);
     if (u.copy.data)
         ndp_set8(u.copy, 0, i, w);
@@ -126,7 +162,7 @@ static __device__ __forceinline__ void update8(const update_views &u, const E &e
         ndp_set8(u.state[1], 0, i, v);
 }
 
-template <typename E> __global__ void __launch_bounds__(UPDATE_THREADS) ndp_update_kernel(update_views u) {
+template <typename E, bool PLAIN> __global__ void __launch_bounds__(UPDATE_THREADS) ndp_update_kernel(update_views u) {
     const int64_t step = (int64_t)blockDim.x * NDP_LANES;
     double clip = u.clip ? *u.clip : 1;
     ndp_piece_part p;
@@ -138,10 +174,15 @@ template <typename E> __global__ void __launch_bounds__(UPDATE_THREADS) ndp_upda
     u.w = piece_of(u.w, first, count);
     u.g = piece_of(u.g, first, count);
     u.copy = piece_of(u.copy, first, count);
+    if (u.kept.weights == NDP_SPLIT_REST)
+        u.w.dtype = NDP_BF16; /* as far as loads and stores know */
+    ndp_rounding r = {};
+    if (!PLAIN && u.kept.rounds)
+        r = ndp_piece_rounding(u.constants, p.piece);
     E element(ndp_piece_constants(u.constants, p.piece));
     at += (int64_t)threadIdx.x * NDP_LANES;
     for (int round = 0; round < UPDATE_ROUNDS && at < count; round++, at += step)
-        update8(u, element, E::CLIPS ? (float)clip : 1.0f, at);
+        update8<E, PLAIN>(u, element, r, E::CLIPS ? (float)clip : 1.0f, at);
 }
 
 template <typename E> static ndp_status run_update(const ndp_op_call *c) {
@@ -152,10 +193,12 @@ template <typename E> static ndp_status run_update(const ndp_op_call *c) {
                       c->out[1],
                       {c->in[NDP_UPDATE_STATE], c->in[NDP_UPDATE_STATE + 1]},
                       (const double *)c->in[NDP_UPDATE_CONSTANTS].data,
-                      (const double *)c->in[NDP_UPDATE_CLIP].data};
+                      (const double *)c->in[NDP_UPDATE_CLIP].data,
+                      ndp_kept_of(c)};
     unsigned threads = ndp_block_of(w->cols / (NDP_LANES * UPDATE_ROUNDS), UPDATE_THREADS);
     int64_t blocks = ndp_piece_blocks(pieces, w->cols, (int64_t)threads * NDP_LANES * UPDATE_ROUNDS);
-    return ndp_launch(c, ndp_update_kernel<E>, dim3((unsigned)blocks), dim3(threads), 0, u);
+    auto kernel = u.kept.weights != NDP_F32 || u.kept.rounds ? ndp_update_kernel<E, false> : ndp_update_kernel<E, true>;
+    return ndp_launch(c, kernel, dim3((unsigned)blocks), dim3(threads), 0, u);
 }
 
 #define UPDATE(op)                                                                                                     \

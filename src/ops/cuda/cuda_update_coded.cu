@@ -1,7 +1,7 @@
 /* adamw8bit: a warp for each block of codes, eight neighbouring elements a lane. The update of an element is that of
  * cuda_update.cu; the scale of a block is a maximum over its warp. Tables of the map are in shared memory. */
+#include "ops/cuda/cuda_kept.cuh"
 #include "ops/cuda/cuda_kernels.hpp"
-#include "ops/cuda/cuda_pieces.cuh"
 extern "C" {
 #include "ops/update.h"
 }
@@ -11,12 +11,14 @@ static_assert(NDP_CODE_BLOCK == NDP_WARP * NDP_LANES, "a warp has a block");
 
 struct coded_views {
     ndp_view pieces;
-    float *w, *scales[NDP_OPTIMIZER_STATES];
+    void *w;
+    float *scales[NDP_OPTIMIZER_STATES];
     const float *g;
     uint16_t *copy; /* bf16; NULL: none is written */
     uint8_t *codes[NDP_OPTIMIZER_STATES];
     const double *constants, *clip; /* clip: NULL: 1 */
     float margin;                   /* ndp_code_margin */
+    ndp_kept kept;
 };
 
 /* ---- eight elements of a slice, of which those from `first` to `end` - 1 belong to the piece ---- */
@@ -51,13 +53,51 @@ static __device__ __forceinline__ void lane_set(const coded_lane &l, float *p, c
             p[l.at + k] = x.x[k];
 }
 
-static __device__ __forceinline__ void lane_copy(const coded_lane &l, uint16_t *p, const ndp_lanes &x) {
+/* The same of numbers of 16 bits. */
+static __device__ __forceinline__ ndp_raw lane_load(const coded_lane &l, const uint16_t *p) {
+    ndp_view row = {(void *)(p + l.at), NDP_BF16, 1, NDP_LANES, NDP_LANES};
+    ndp_raw out = {};
+    if (l.whole)
+        return ndp_load8(row, 0, 0);
+    for (int k = 0; k < NDP_LANES; k++)
+        if (l.has(k))
+            out.w[k / 2] |= (unsigned)p[l.at + k] << k % 2 * 16;
+    return out;
+}
+
+static __device__ __forceinline__ void lane_store(const coded_lane &l, uint16_t *p, const ndp_raw &x) {
     ndp_view row = {p + l.at, NDP_BF16, 1, NDP_LANES, NDP_LANES};
     if (l.whole)
-        ndp_set8(row, 0, 0, x);
+        ndp_store8(row, 0, 0, x);
     for (int k = 0; k < NDP_LANES && !l.whole; k++)
         if (l.has(k))
-            ndp_set(row, 0, k, x.x[k]);
+            p[l.at + k] = ndp_half_of(x, k);
+}
+
+/* ---- weights, however they are kept ---- */
+
+static __device__ __forceinline__ ndp_lanes lane_weights(const coded_lane &l, const coded_views &u) {
+    if (u.kept.weights == NDP_F32)
+        return lane_get(l, (const float *)u.w);
+    ndp_raw own = lane_load(l, (const uint16_t *)u.w);
+    return u.kept.weights == NDP_BF16 ? ndp_widen(NDP_BF16, own) : ndp_join8(lane_load(l, u.copy), own);
+}
+
+/* r: of the piece. */
+static __device__ __forceinline__ void lane_keep(const coded_lane &l, const coded_views &u, const ndp_rounding &r,
+                                                 const ndp_lanes &w) {
+    ndp_raw high, rest;
+    if (u.kept.weights == NDP_F32) {
+        lane_set(l, (float *)u.w, w);
+        if (u.copy)
+            lane_store(l, u.copy, ndp_narrow(NDP_BF16, w));
+    } else if (u.kept.weights == NDP_BF16) {
+        lane_store(l, (uint16_t *)u.w, ndp_round8(w, ndp_draw8(r, l.at - l.first).of[NDP_ROUNDING_WEIGHT]));
+    } else {
+        ndp_split8(w, &high, &rest);
+        lane_store(l, u.copy, high);
+        lane_store(l, (uint16_t *)u.w, rest);
+    }
 }
 
 static __device__ __forceinline__ ndp_lanes decode(const coded_lane &l, const uint8_t *codes, const float *values,
@@ -98,18 +138,16 @@ static __device__ __forceinline__ void fill_maps(ndp_dynamic_map *maps) {
 }
 
 static __device__ __forceinline__ void update_lane(const coded_lane &l, const coded_views &u,
-                                                   const ndp_adamw_constants &c, float clip, ndp_lanes &m,
-                                                   ndp_lanes &v) {
-    ndp_lanes g = lane_get(l, u.g), w = lane_get(l, u.w);
+                                                   const ndp_adamw_constants &c, const ndp_rounding &r, float clip,
+                                                   ndp_lanes &m, ndp_lanes &v) {
+    ndp_lanes g = lane_get(l, u.g), w = lane_weights(l, u);
     for (int k = 0; k < NDP_LANES; k++) {
         float gk = g.x[k] * clip;
         m.x[k] = ndp_flush_moment(m.x[k] + c.new1 * (gk - m.x[k]));
         v.x[k] = ndp_flush_moment(c.old2 * v.x[k] + c.new2 * (gk * gk));
         w.x[k] = w.x[k] * c.keep - c.rate * (m.x[k] / (sqrtf(v.x[k]) * c.unbias + c.eps));
     }
-    lane_set(l, u.w, w);
-    if (u.copy)
-        lane_copy(l, u.copy, w);
+    lane_keep(l, u, r, w);
 }
 
 /* A piece has at most this many parts: its first block may be short. */
@@ -138,7 +176,10 @@ static __global__ void __launch_bounds__(CODED_THREADS) ndp_coded_kernel(coded_v
     ndp_adamw_constants c(ndp_piece_constants(u.constants, p.piece));
     ndp_lanes m = decode(l, u.codes[0], maps[0].values, u.scales[0][place]);
     ndp_lanes v = decode(l, u.codes[1], maps[1].values, u.scales[1][place]);
-    update_lane(l, u, c, (float)clip, m, v);
+    ndp_rounding r = {};
+    if (u.kept.rounds)
+        r = ndp_piece_rounding(u.constants, p.piece);
+    update_lane(l, u, c, r, (float)clip, m, v);
     float first_scale = encode(l, true, m, maps[0].last, u.margin, u.codes[0]),
           second_scale = encode(l, false, v, maps[1].last, u.margin, u.codes[1]);
     if (lane == 0) /* all lanes have read the old ones: encode made them meet */
@@ -150,7 +191,8 @@ static ndp_status run_adamw8bit(const ndp_op_call *c) {
     coded_views u = {};
     u.pieces = *pieces;
     u.margin = ndp_code_margin(c->exec);
-    u.w = (float *)w->data;
+    u.w = w->data;
+    u.kept = ndp_kept_of(c);
     u.g = (const float *)c->in[NDP_UPDATE_GRAD].data;
     u.copy = (uint16_t *)c->out[1].data;
     u.constants = (const double *)c->in[NDP_UPDATE_CONSTANTS].data;

@@ -44,9 +44,59 @@ static double muon(const double *k, double g, double w, double *s) {
     return w * k[NDP_MUON_KEEP] - k[NDP_MUON_LR] * g;
 }
 
+/* ---- how weights and states are kept ---- */
+
+/* The numbers of one element of a piece. */
+typedef struct kept_element {
+    const ndp_op_call *c;
+    int64_t at; /* in the slice */
+    bool rounds;
+    philox4x32_ctr_t words;
+} kept_element;
+
+static kept_element kept_of(const ndp_op_call *c, const int64_t *piece, int64_t i) {
+    kept_element e = {.c = c, .at = piece[NDP_PIECE_FIRST] + i};
+    e.rounds = c->in[NDP_UPDATE_PIECES].cols == NDP_PIECE_COLUMNS_ROUNDED;
+    if (e.rounds) {
+        ndp_rounding r = ndp_piece_rounding(c->in[NDP_UPDATE_CONSTANTS].data, piece);
+        e.words = ndp_rounding_words(&r, i);
+    }
+    return e;
+}
+
+static void set_rounded(const kept_element *e, const ndp_view *v, int64_t at, int word, double x) {
+    if (v->dtype == NDP_BF16 && e->rounds)
+        ((uint16_t *)v->data)[at] = ndp_round_random((float)x, e->words.v[word]);
+    else
+        ndp_view_set(v, 0, at, x);
+}
+
+static double weight_of(const kept_element *e) {
+    const ndp_view *w = &e->c->in[NDP_UPDATE_WEIGHT];
+    if (w->dtype != NDP_SPLIT_REST)
+        return ndp_view_get(w, 0, e->at);
+    return (double)ndp_split_join(((uint16_t *)e->c->out[1].data)[e->at], ((uint16_t *)w->data)[e->at]);
+}
+
+static void set_weight(const kept_element *e, double w) {
+    const ndp_view *out = &e->c->out[0], *copy = &e->c->out[1];
+    if (out->dtype == NDP_SPLIT_REST) {
+        uint16_t high = ndp_split_high((float)w);
+        ((uint16_t *)copy->data)[e->at] = high;
+        ((uint16_t *)out->data)[e->at] = ndp_split_rest((float)w, high);
+        return;
+    }
+    set_rounded(e, out, e->at, NDP_ROUNDING_WEIGHT, w);
+    if (ndp_present(copy))
+        ndp_view_set(copy, 0, e->at, w);
+}
+
+/* ---- updates ---- */
+
 static void update_element(const ndp_op_call *c, const int64_t *piece, int64_t i, ref_update_element *element) {
+    const kept_element e = kept_of(c, piece, i);
     const ndp_view *state = &c->in[NDP_UPDATE_STATE], *clip = &c->in[NDP_UPDATE_CLIP];
-    int64_t at = piece[NDP_PIECE_FIRST] + i, place[NDP_OPTIMIZER_STATES];
+    int64_t place[NDP_OPTIMIZER_STATES];
     bool clips = ndp_present(clip) && element != muon; /* Muon's directions are clipped already */
     double s[NDP_OPTIMIZER_STATES] = {0}, factor = clips ? *(const double *)clip->data : 1;
     for (int j = 0; j < NDP_OPTIMIZER_STATES; j++) {
@@ -54,14 +104,11 @@ static void update_element(const ndp_op_call *c, const int64_t *piece, int64_t i
         s[j] = ndp_present(&state[j]) ? ndp_view_get(&state[j], 0, place[j]) : 0;
     }
     double w = element(ndp_piece_constants(c->in[NDP_UPDATE_CONSTANTS].data, piece),
-                       ndp_view_get(&c->in[NDP_UPDATE_GRAD], 0, at) * factor,
-                       ndp_view_get(&c->in[NDP_UPDATE_WEIGHT], 0, at), s);
-    ndp_view_set(&c->out[0], 0, at, w);
-    if (ndp_present(&c->out[1]))
-        ndp_view_set(&c->out[1], 0, at, w);
+                       ndp_view_get(&c->in[NDP_UPDATE_GRAD], 0, e.at) * factor, weight_of(&e), s);
+    set_weight(&e, w);
     for (int j = 0; j < NDP_OPTIMIZER_STATES; j++)
         if (ndp_present(&state[j]))
-            ndp_view_set(&state[j], 0, place[j], s[j]);
+            set_rounded(&e, &state[j], place[j], NDP_ROUNDING_STATE + j, s[j]);
 }
 
 static ndp_status run_update(const ndp_op_call *c, ref_update_element *element) {
@@ -116,13 +163,11 @@ static void update_block(const ndp_op_call *c, const int64_t *piece, const coded
     for (int j = 0; j < NDP_OPTIMIZER_STATES; j++)
         decode(c, b, j, s[j]);
     for (int i = 0; i < b->n; i++) {
+        const kept_element e = kept_of(c, piece, b->first + i - piece[NDP_PIECE_FIRST]);
         double moments[] = {s[0][i], s[1][i]};
         double w = adamw(ndp_piece_constants(c->in[NDP_UPDATE_CONSTANTS].data, piece),
-                         ndp_view_get(&c->in[NDP_UPDATE_GRAD], 0, b->first + i) * factor,
-                         ndp_view_get(&c->in[NDP_UPDATE_WEIGHT], 0, b->first + i), moments);
-        ndp_view_set(&c->out[0], 0, b->first + i, w);
-        if (ndp_present(&c->out[1]))
-            ndp_view_set(&c->out[1], 0, b->first + i, w);
+                         ndp_view_get(&c->in[NDP_UPDATE_GRAD], 0, e.at) * factor, weight_of(&e), moments);
+        set_weight(&e, w);
         s[0][i] = moments[0], s[1][i] = moments[1];
     }
     for (int j = 0; j < NDP_OPTIMIZER_STATES; j++)

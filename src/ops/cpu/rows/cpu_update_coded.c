@@ -1,8 +1,6 @@
 /* adamw8bit: blocks of the one piece in call->in[NDP_UPDATE_PIECES]. A block's moments are decoded, updated in fp32 as
  * adamw does it (cpu_update.c), and encoded with the scale of the new ones; the weights see them before that. */
-#include "ops/cpu/rows/range_kernel.h"
-#include "ops/pieces.h"
-#include "ops/update.h"
+#include "ops/cpu/rows/kept_numbers.h"
 
 #include <math.h>
 
@@ -57,19 +55,14 @@ NDP_INLINE void update(const coded_constants *k, const float *restrict g, float 
     }
 }
 
-NDP_INLINE void round_copy(const float *restrict w, uint16_t *restrict copy, int n) {
-    SIMD for (int i = 0; i < n; i++) copy[i] = ndp_f32_to_bf16(w[i]);
-}
-
 void NDP_RANGE_KERNEL(adamw8bit)(const ndp_op_call *c, int64_t first, int64_t last) {
     const int64_t *piece = ndp_piece_at(&c->in[NDP_UPDATE_PIECES], 0);
     const coded_constants k = constants_of(c, piece);
     const float margin = ndp_code_margin(c->exec);
     ndp_dynamic_map maps[NDP_OPTIMIZER_STATES];
-    float moments[NDP_OPTIMIZER_STATES][NDP_CODE_BLOCK];
-    float *w = c->in[NDP_UPDATE_WEIGHT].data;
+    float moments[NDP_OPTIMIZER_STATES][NDP_CODE_BLOCK], room[NDP_CODE_BLOCK];
     const float *g = c->in[NDP_UPDATE_GRAD].data;
-    uint16_t *copy = c->out[1].data;
+    ndp_kept_words words;
     int64_t begin = piece[NDP_PIECE_FIRST], end = begin + piece[NDP_PIECE_COUNT];
     ndp_dynamic_fill(true, &maps[0]);
     ndp_dynamic_fill(false, &maps[1]);
@@ -80,9 +73,10 @@ void NDP_RANGE_KERNEL(adamw8bit)(const ndp_op_call *c, int64_t first, int64_t la
         for (int s = 0; s < NDP_OPTIMIZER_STATES; s++)
             decode((const uint8_t *)c->in[NDP_UPDATE_STATE + s].data + at, maps[s].values,
                    ((const float *)c->in[NDP_UPDATE_SCALES + s].data)[piece[NDP_PIECE_PLACE] + b], n, moments[s]);
-        update(&k, g + at, w + at, moments[0], moments[1], n);
-        if (copy)
-            round_copy(w + at, copy + at, n);
+        float *w = ndp_kept_weights(c, at, n, room);
+        ndp_kept_draw(c, piece, at - begin, n, &words);
+        update(&k, g + at, w, moments[0], moments[1], n);
+        ndp_keep_weights(c, at, n, w, words.of[NDP_ROUNDING_WEIGHT]);
         uint8_t *m = (uint8_t *)c->in[NDP_UPDATE_STATE].data + at,
                 *v = (uint8_t *)c->in[NDP_UPDATE_STATE + 1].data + at;
         const float scales[] = {encode(true, moments[0], maps[0].last, margin, n, m),
