@@ -188,11 +188,14 @@ ndp_status ndp_plan_put_nearest(const ndp_dry_run *d, const ndp_cluster_plan *li
     static const struct {
         const char *key;
         ndp_adapter_type from, to; /* of jobs whose adapter is from .. to - 1 */
-    } smaller[] = {{"optimizer.name=adamw8bit", NDP_ADAPTER_NONE, NDP_ADAPTER_LORA},
+    } smaller[] = {{"precision.states=bf16", NDP_ADAPTER_NONE, NDP_ADAPTER_LORA},
+                   {"optimizer.name=adamw8bit", NDP_ADAPTER_NONE, NDP_ADAPTER_LORA},
                    {"adapter.type=lora", NDP_ADAPTER_NONE, NDP_ADAPTER_LORA},
                    {"adapter.type=qlora", NDP_ADAPTER_NONE, NDP_ADAPTER_QLORA}};
     nearest n = {d, links, out, json};
-    bool any = false, fits = false;
+    const ndp_config *config = d->job->config;
+    bool any = false, fits = false,
+         short_states = config->precision.states == NDP_BF16 || config->optimizer.name == NDP_ADAMW8BIT;
     ndp_str_add(out, "nearest that fit, by their own plans\n");
     ndp_json_open(json, "nearest", '[');
     ndp_status st = propose_rows(&n, &fits);
@@ -200,9 +203,9 @@ ndp_status ndp_plan_put_nearest(const ndp_dry_run *d, const ndp_cluster_plan *li
     if (st == NDP_OK)
         st = propose(&n, &(changes){0}, &fits);
     any |= fits;
-    for (int i = 0; i < NDP_COUNT(smaller) && st == NDP_OK; i++) {
+    for (int i = short_states; i < NDP_COUNT(smaller) && st == NDP_OK; i++) {
         changes c = {0};
-        if (d->job->config->adapter.type < smaller[i].from || d->job->config->adapter.type >= smaller[i].to)
+        if (config->adapter.type < smaller[i].from || config->adapter.type >= smaller[i].to)
             continue;
         add_key(&c, "%s", smaller[i].key);
         st = propose(&n, &c, &fits);
@@ -215,7 +218,7 @@ ndp_status ndp_plan_put_nearest(const ndp_dry_run *d, const ndp_cluster_plan *li
         st = propose_length(&n, &fits);
     ndp_json_close(json, ']');
     if (st == NDP_OK && !any && !fits)
-        ndp_str_add(out,
-                    "  none: neither recomputation, rows of one, adamw8bit, adapters, more nodes nor shorter rows\n");
+        ndp_str_add(
+            out, "  none: neither recomputation, rows of one, short states, adapters, more nodes nor shorter rows\n");
     return st;
 }

@@ -58,6 +58,12 @@ static double expert_shards(const int *size) {
     return (double)(size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP] * size[NDP_TP] / size[NDP_EP]);
 }
 
+/* What an owner has of a weight, beside `kept` bytes of it that the rank has whole. */
+static double master_bytes(const ndp_model_opts *o, double kept) {
+    double high = o->compute == NDP_BF16 ? 2 : 0, rest = o->weights == NDP_BF16 ? 0 : 4 - high;
+    return rest + (kept > 0 ? 0 : high);
+}
+
 /* Where ranks shard, a buffer's gradient is whole until it is reduced, beside its gathered weights; every rank has an
  * inner unit. Reduced once, those of all of a rank's units are, from its first micro-batch to its last. A mixture has
  * little else than its experts, so not all of it lives at once: slices of gradients of a single micro-batch begin when
@@ -67,6 +73,7 @@ double ndp_least_bytes(const ndp_dry_run *d, const ndp_cut_cost *u, const ndp_pl
     const int *size = c->layout.size;
     double shards = size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP], of_experts = expert_shards(size);
     double state = j->config->optimizer.groups.n == 0 && ndp_job_optimizer(j).name == NDP_ADAMW ? 8 : 0;
+    state /= j->model.states == NDP_BF16 ? 2 : 1;
     double narrow = (double)ndp_dtype_size(j->model.compute), beside_master = narrow < 4 ? narrow : 0;
     double kept = shards > 1 && c->reshard ? 0 : beside_master; /* gathered */
     double kept_experts = of_experts > 1 && c->reshard ? 0 : beside_master;
@@ -77,7 +84,8 @@ double ndp_least_bytes(const ndp_dry_run *d, const ndp_cut_cost *u, const ndp_pl
                                    : 0,
            values = held.bytes + u->work;
     double whole = shards > 1 ? 4 * (once ? held.trained : u->inner) + gathered : 0;
-    double slices = shards > 1 && dropped ? 4 : 8, expert_slices = of_experts > 1 && dropped ? 4 : 8; /* and masters */
+    double slices = master_bytes(&j->model, kept) + (shards > 1 && dropped ? 0 : 4),
+           expert_slices = master_bytes(&j->model, kept_experts) + (of_experts > 1 && dropped ? 0 : 4);
     if (of_experts > 1 && once)
         whole += 4 * held.experts;
     if (d->device.host_memory) /* in memory that the ranks of a node share */

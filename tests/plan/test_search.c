@@ -236,6 +236,10 @@ static void random_seek(uint64_t seed, exhaustive *x) {
     CHECK_OK(ndp_config_setf(c, "batch.global_batch_size=%d", batches[ndp_rng_below(seed, 1, 1, 3)]));
     CHECK_OK(ndp_config_setf(c, "data.sequence_length=%d", lengths[ndp_rng_below(seed, 1, 2, 3)]));
     CHECK_OK(ndp_config_setf(c, "precision.compute=%s", ndp_rng_below(seed, 1, 3, 3) ? "bf16" : "fp32"));
+    if (c->precision.compute == NDP_BF16 && ndp_rng_below(seed, 1, 10, 3) == 0)
+        CHECK_OK(ndp_config_set(c, "precision.weights=bf16"));
+    if (ndp_rng_below(seed, 1, 11, 3) == 0)
+        CHECK_OK(ndp_config_set(c, "precision.states=bf16"));
     CHECK_OK(ndp_config_setf(c, "train.device=%s", strstr(clusters[which], "cpu") ? "cpu" : "cuda"));
     CHECK_OK(ndp_config_set(c, "batch.micro_batch_size=1"));
     if (ndp_rng_below(seed, 1, 4, 2)) /* GiB, of which the runtime's are 0.625 */

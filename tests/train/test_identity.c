@@ -159,6 +159,10 @@ static const change changes[] = {
     {"tokenizer accepted", COSINE, .sets = {"data.tokenizer=@/other-tokens"}, {"data.tokenizer"}, .says = {"accepted: data.tokenizer was"}},
     {"batch and window accepted", COSINE, .sets = {"batch.global_batch_size=2", "model.sliding_window=8"}, {"batch.global_batch_size", "model.sliding_window"}, .says = {"accepted: model.sliding_window was 16, now it is 8"}},
     {"precision accepted", COSINE, .sets = {"precision.compute=bf16"}, {"precision.compute"}, .says = {"accepted: precision.compute"}},
+    {"states in bf16", COSINE, .sets = {"precision.states=bf16"}, .refused = "precision.states"},
+    {"states in bf16 accepted", COSINE, .sets = {"precision.states=bf16"}, {"precision.states"}, .says = {"accepted: precision.states was fp32, now it is bf16"}},
+    {"weights in bf16", COSINE, .sets = {"precision.compute=bf16", "precision.weights=bf16"}, {"precision.compute"}, .refused = "precision.weights"},
+    {"weights in bf16 accepted", COSINE, .sets = {"precision.compute=bf16", "precision.weights=bf16"}, {"precision.compute", "precision.weights"}, .says = {"accepted: precision.weights was fp32, now it is bf16"}},
     {"products accepted", COSINE, .sets = {"train.device=sim", "train.matmul=tf32"}, {"train.matmul"}, .says = {"accepted: train.matmul was fp32, now it is tf32"}},
     {"beta accepted", PREFERENCE, .sets = {"loss.beta=0.5"}, {"loss.beta"}, .says = {"accepted: loss.beta was 0.1, now it is 0.5"}},
     /* free */

@@ -282,7 +282,7 @@ static size_t plan_8b(ndp_packing base, size_t *work) {
             size_t used = p->opts.units[m.units[u].graph].lists[phase].work_bytes;
             *work = strncmp(m.units[u].name, "layers", 6) == 0 && used > *work ? used : *work;
         }
-    size_t head = (size_t)128256 * 4096 * 4 + 4096 * 4; /* trained: fp32 masters */
+    size_t head = (size_t)128256 * 4096 * 2 + 4096 * 2; /* trained: the rest of fp32 weights */
     ndp_engine_destroy(engine);
     ndp_model_release(&m);
     return bytes - head;
