@@ -7,10 +7,9 @@
 #include <string.h>
 
 const cli_command *const cli_commands[] = {
-    &cmd_init,   &cmd_train,  &cmd_data,   &cmd_plan,     &cmd_verify,   &cmd_checkpoint,
-    &cmd_merge,  &cmd_export, &cmd_launch, &cmd_evaluate, &cmd_generate, &cmd_runs,
-    &cmd_watch,  &cmd_report, &cmd_replay, &cmd_tokenize, &cmd_config,   &cmd_topology,
-    &cmd_doctor, &cmd_env,    &cmd_help,   NULL,
+    &cmd_init,   &cmd_train,    &cmd_data,     &cmd_plan,   &cmd_verify, &cmd_checkpoint, &cmd_merge,  &cmd_export,
+    &cmd_launch, &cmd_evaluate, &cmd_generate, &cmd_runs,   &cmd_watch,  &cmd_report,     &cmd_replay, &cmd_tokenize,
+    &cmd_config, &cmd_topology, &cmd_record,   &cmd_doctor, &cmd_env,    &cmd_help,       NULL,
 };
 
 const cli_synonym cli_synonyms[] = {

@@ -4,9 +4,9 @@
 
 #include "cli/cli.h"
 
-extern const cli_command cmd_train, cmd_plan, cmd_verify, cmd_checkpoint, cmd_merge, cmd_export, cmd_launch, cmd_evaluate,
-    cmd_generate, cmd_data, cmd_tokenize, cmd_config, cmd_topology, cmd_env, cmd_help, cmd_runs, cmd_report, cmd_watch,
-    cmd_replay, cmd_init, cmd_doctor;
+extern const cli_command cmd_train, cmd_plan, cmd_verify, cmd_checkpoint, cmd_merge, cmd_export, cmd_launch,
+    cmd_evaluate, cmd_generate, cmd_data, cmd_tokenize, cmd_config, cmd_topology, cmd_env, cmd_help, cmd_runs,
+    cmd_report, cmd_watch, cmd_replay, cmd_init, cmd_doctor, cmd_record;
 /* All of them, in the order of `ndparallel --help`, ending with NULL. */
 extern const cli_command *const cli_commands[];
 

@@ -144,6 +144,7 @@ static ndp_status report_step(ndp_training_loop *l, ndp_metrics *m) {
     if (!l->first)
         return NDP_OK;
     double begin = ndp_now();
+    ndp_run_file_update(l->file, l->trainer, &l->part, l->saved);
     ndp_status own = ndp_loop_write_line(l, m);
     l->own = l->own != NDP_OK ? l->own : own;
     if (l->opts->progress)
@@ -371,7 +372,7 @@ static ndp_status train_in_folder(ndp_training_loop *l, ndp_world *w) {
     if (ndp_trainer_drop_save(l->trainer))
         l->saved = l->trainer->background.step;
     l->part.ended = ndp_now();
-    ndp_run_file_close(l->file, l->trainer, &l->part, st);
+    ndp_run_file_close(l->file, l->trainer, &l->part, l->saved, st);
     if (st == NDP_OK || st == NDP_EINTR)
         return st;
     return ndp_loop_explain(l, st, l->failed == st ? l->why : ndp_error_message());

@@ -1,9 +1,12 @@
-/* RUN/run.json: what a run was, for those who look at it later. Written by rank 0 when the steps begin, and again when
- * they end; no run reads it but for the parts before its own, which it keeps. */
+/* RUN/run.json: what a run was, for those who look at it later (`record`). Written by rank 0 when the steps begin,
+ * after each checkpoint, and when they end; no run reads it but for the parts before its own, which it keeps. */
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "checkpoint/agree.h"
+#include "checkpoint/steps.h"
 #include "plan/job_memory.h"
+#include "train/identity.h"
 #include "train/summary.h"
 
 #include <ndparallel/ndparallel.h>
@@ -17,6 +20,9 @@ enum { NAME_BYTES = 64 };
 struct ndp_run_file {
     char path[NDP_PATH];
     struct json_object *root, *part; /* the part is one of root's */
+    double flops[2];                 /* of an update, all ranks: without and with what is computed again */
+    int devices;                     /* GPUs; of ranks on processors, hosts */
+    int64_t saved;                   /* the step of the checkpoint that was there at the last writing */
 };
 
 /* ---- the whole ---- */
@@ -53,6 +59,52 @@ static ndp_status gather_hosts(const ndp_trainer *t, struct json_object **out) {
         json_object_array_add(*out, json_object_new_string(all + (size_t)r * NAME_BYTES));
     free(all);
     return st;
+}
+
+/* Floating-point operations of all ranks in an update's units. Collective. */
+static ndp_status count_flops(const ndp_trainer *t, double flops[2]) {
+    const ndp_program *p = ndp_engine_program(t->engine);
+    flops[0] = flops[1] = 0;
+    for (ndp_walk w = {0}; ndp_program_next(p, NDP_ALL_ITERATIONS, &w);) {
+        const ndp_instr *in = &p->instrs[w.at];
+        if (in->code != NDP_DO_RUN)
+            continue;
+        double own = p->opts.units[p->opts.model->units[in->unit].graph].lists[in->phase].flops;
+        flops[0] += in->phase == NDP_RECOMPUTE ? 0 : own;
+        flops[1] += own;
+    }
+    return ndp_reduce_now(t->rank.world, flops, 2, NDP_F64, NDP_SUM);
+}
+
+static int count_devices(const ndp_trainer *t, struct json_object *hosts) {
+    int n = 0, all = (int)json_object_array_length(hosts);
+    for (int i = 0; i < all; i++) {
+        bool known = false;
+        for (int k = 0; k < i; k++)
+            known |= json_object_equal(json_object_array_get_idx(hosts, (size_t)i),
+                                       json_object_array_get_idx(hosts, (size_t)k));
+        n += !known;
+    }
+    return t->rank.exec.device->host_memory ? n : all;
+}
+
+/* Hashes of what the run reads, as its checkpoints have them; null: weights that its checkpoints hold. */
+static struct json_object *hashes_of(const ndp_trainer *t) {
+    static const char *const keys[][2] = {{"data", "data.files"},
+                                          {"held_out", "data.validation_files"},
+                                          {"tokenizer", "data.tokenizer"},
+                                          {"base", "model.path"},
+                                          {"adapter", "adapter.path"}};
+    struct json_object *extra = NULL, *o = json_object_new_object(), *identity = NULL;
+    if (ndp_identity_extra(t, &extra) == NDP_OK)
+        identity = json_object_object_get(extra, "identity");
+    for (int i = 0; i < NDP_COUNT(keys); i++) {
+        struct json_object *value = json_object_object_get(identity, keys[i][1]);
+        bool known = value && strcmp(json_object_get_string(value), ndp_identity_saved) != 0;
+        json_object_object_add(o, keys[i][0], known ? json_object_get(value) : NULL);
+    }
+    json_object_put(extra);
+    return o;
 }
 
 /* Of rank 0. */
@@ -139,6 +191,8 @@ static struct json_object *part_begun(const ndp_trainer *t, const ndp_run_part *
 ndp_status ndp_run_file_open(const ndp_trainer *t, const ndp_run_part *p, ndp_run_file **out) {
     struct json_object *hosts;
     *out = NULL;
+    double flops[2];
+    NDP_TRY(count_flops(t, flops));
     NDP_TRY(gather_hosts(t, &hosts));
     if (!ndp_is_first(t->rank.world))
         return NDP_OK;
@@ -148,6 +202,8 @@ ndp_status ndp_run_file_open(const ndp_trainer *t, const ndp_run_part *p, ndp_ru
         json_object_put(hosts);
         return NDP_OK; /* the run does not need it */
     }
+    memcpy(f->flops, flops, sizeof f->flops);
+    f->devices = count_devices(t, hosts);
     f->root = json_object_new_object();
     f->part = part_begun(t, p);
     struct json_object *parts = parts_before(f->path, ndp_trainer_updates(t) > 0);
@@ -162,18 +218,54 @@ ndp_status ndp_run_file_open(const ndp_trainer *t, const ndp_run_part *p, ndp_ru
     json_object_object_add(f->root, "memory", memory_of(t));
     json_object_object_add(f->root, "parameters", json_object_new_int64(t->rank.job.spec.parameters));
     json_object_object_add(f->root, "steps", json_object_new_int(t->rank.data.steps));
+    json_object_object_add(f->root, "hashes", hashes_of(t));
     json_object_object_add(f->root, "parts", parts);
     write_file(f, t);
     *out = f;
     return NDP_OK;
 }
 
-void ndp_run_file_close(ndp_run_file *f, const ndp_trainer *t, const ndp_run_part *p, ndp_status st) {
+/* What the part has done until `now`, and the checkpoint that is there. */
+static void set_progress(ndp_run_file *f, const ndp_trainer *t, const ndp_run_part *p, double now, int64_t saved) {
+    static const char *const kinds[] = {"model", "hardware"};
+    struct json_object *flops = json_object_new_object(), *result = NULL;
+    char path[NDP_PATH];
+    ndp_manifest m = {0};
+    for (int k = 0; k < NDP_COUNT(kinds); k++)
+        set_number(flops, kinds[k], f->flops[k] * (double)p->steps);
+    set_number(f->part, "end", p->time + now - p->began);
+    json_object_object_add(f->part, "last_step",
+                           json_object_new_int64(p->steps > 0 ? p->last : ndp_trainer_updates(t)));
+    json_object_object_add(f->part, "tokens", json_object_new_int64(p->tokens));
+    json_object_object_add(f->part, "flops", flops);
+    set_number(f->part, "device_hours", (now - p->began) / 3600 * f->devices);
+    f->saved = saved;
+    if (saved > 0 && ndp_path_join(path, t->rank.job.config->train.output_dir, "checkpoints") == NDP_OK &&
+        ndp_step_manifest(path, saved, &m) == NDP_OK) {
+        char hash[40];
+        snprintf(hash, sizeof hash, "%016llx%016llx", (unsigned long long)m.hash.high, (unsigned long long)m.hash.low);
+        result = json_object_new_object();
+        json_object_object_add(result, "step", json_object_new_int64(saved));
+        json_object_object_add(result, "hash", json_object_new_string(hash));
+    }
+    ndp_manifest_release(&m);
+    json_object_object_add(f->root, "result", result);
+}
+
+void ndp_run_file_update(ndp_run_file *f, const ndp_trainer *t, const ndp_run_part *p, int64_t saved) {
+    if (!f || saved == f->saved || saved <= 0)
+        return;
+    set_progress(f, t, p, ndp_now(), saved);
+    write_file(f, t);
+}
+
+void ndp_run_file_close(ndp_run_file *f, const ndp_trainer *t, const ndp_run_part *p, int64_t saved, ndp_status st) {
     if (!f)
         return;
-    set_number(f->part, "end", p->time + p->ended - p->began);
-    json_object_object_add(f->part, "last_step", json_object_new_int64(ndp_trainer_updates(t)));
-    json_object_object_add(f->part, "tokens", json_object_new_int64(p->tokens));
+    ndp_error_state cause = ndp_error_swap((ndp_error_state){0}); /* of a run that ends by an error */
+    set_progress(f, t, p, p->ended, saved);
+    ndp_error_forget();
+    ndp_error_swap(cause);
     json_object_object_add(f->part, "exit_code", json_object_new_int(ndp_exit_code(st)));
     json_object_object_add(f->part, "cause", json_object_new_string(st == NDP_OK ? "done" : ndp_error_message()));
     json_object_object_add(f->part, "peak_memory_bytes", json_object_new_int64(t->newest.peak_memory_bytes));

@@ -29,11 +29,14 @@ char *ndp_run_summarize(const ndp_trainer *t, const ndp_run_part *p);
 NDP_API ndp_status ndp_trainer_profile(const ndp_trainer *t, const ndp_run_part *p, char **text);
 
 typedef struct ndp_run_file ndp_run_file;
-/* Collects what run.json says of the ranks, and writes it: version, command, hosts, layout, memory, and a part for each
- * start of the run. A run.json of the parts before is kept. Collective over the world; *out is NULL but on rank 0. */
+/* Collects what run.json says of the ranks, and writes it: version, command, hosts, layout, memory, hashes of what it
+ * reads, and a part for each start of the run. A run.json of the parts before is kept. Collective over the world; *out is NULL but on rank 0. */
 NDP_API ndp_status ndp_run_file_open(const ndp_trainer *t, const ndp_run_part *p, ndp_run_file **out);
-/* Writes it again, with the end of the part, and why: `st`, its error message if it is not NDP_OK. A failure is a
- * warning: run.json is for readers alone. Closes it; NULL is fine. */
-void ndp_run_file_close(ndp_run_file *f, const ndp_trainer *t, const ndp_run_part *p, ndp_status st);
+/* Writes it again, with what the part has done so far, if the newest checkpoint, of step `saved`, is another than at
+ * the last writing. NULL is fine. */
+void ndp_run_file_update(ndp_run_file *f, const ndp_trainer *t, const ndp_run_part *p, int64_t saved);
+/* The same at the end of the part, and why: `st`, its error message if it is not NDP_OK. A failure is a warning:
+ * run.json is for readers alone. Closes it. */
+void ndp_run_file_close(ndp_run_file *f, const ndp_trainer *t, const ndp_run_part *p, int64_t saved, ndp_status st);
 
 #endif

@@ -297,6 +297,9 @@ keys_are "" output job notes
 documented "config import"
 value '"parallelism" in o["job"], o["output"]' '(True, None)'
 [ ! -s err ] || fail "something on stderr"
+run record show run --json
+value 'sorted(o), o["record"]["parts"][0]["first_step"]' "(['differences', 'record', 'run', 'state'], 1)"
+documented "record show"
 run doctor --no-steps --json
 keys_are "" version time problems data checks checks[].name checks[].state checks[].found checks[].remedy
 documented "doctor"
