@@ -30,7 +30,8 @@ NDP_API ndp_status ndp_trainer_profile(const ndp_trainer *t, const ndp_run_part 
 
 typedef struct ndp_run_file ndp_run_file;
 /* Collects what run.json says of the ranks, and writes it: version, command, hosts, layout, memory, hashes of what it
- * reads, and a part for each start of the run. A run.json of the parts before is kept. Collective over the world; *out is NULL but on rank 0. */
+ * reads, and a part for each start of the run. A run.json of the parts before is kept. Collective over the world; *out
+ * is NULL but on rank 0. */
 NDP_API ndp_status ndp_run_file_open(const ndp_trainer *t, const ndp_run_part *p, ndp_run_file **out);
 /* Writes it again, with what the part has done so far, if the newest checkpoint, of step `saved`, is another than at
  * the last writing. NULL is fine. */
