@@ -29,15 +29,51 @@ static int message_queues(const ndp_program *p, int channel) {
     return n;
 }
 
-int ndp_program_queues(const ndp_program *p) {
-    bool used[NDP_CHANNELS] = {false};
+/* together[a][b]: an operation of channel a is under way at a begin on b, or the other way round. Two iterations of a
+ * range have all that meet. */
+static void find_together(const ndp_program *p, bool used[NDP_CHANNELS], bool together[NDP_CHANNELS][NDP_CHANNELS]) {
+    int under_way[NDP_CHANNELS] = {0};
     ndp_comm_event m;
-    int n = OWN_QUEUES;
-    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_ITERATIONS(1)); ndp_program_comm_event(p, &c, &m);)
-        used[ndp_comm_event_channel(&m)] |= ndp_mesh_group(&p->opts.step.mesh, ndp_comm_event_group(&m)).count > 1;
-    for (int channel = 0; channel < NDP_CHANNELS; channel++)
-        if (used[channel])
-            n += channel >= NDP_CHANNEL_FORWARD ? message_queues(p, channel) : 1;
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_ITERATIONS(2)); ndp_program_comm_event(p, &c, &m);) {
+        int channel = ndp_comm_event_channel(&m);
+        if (ndp_mesh_group(&p->opts.step.mesh, ndp_comm_event_group(&m)).count == 1)
+            continue;
+        used[channel] = true;
+        for (int other = 0; m.begin && other < NDP_CHANNELS; other++)
+            if (under_way[other])
+                together[channel][other] = together[other][channel] = true;
+        under_way[channel] += m.begin ? 1 : -1;
+    }
+}
+
+/* The first queue on which nothing is under way together with operations of the channel. */
+static int queue_for(int channel, const int queue_of[NDP_CHANNELS], bool together[NDP_CHANNELS][NDP_CHANNELS]) {
+    bool taken[NDP_CHANNELS] = {false};
+    int queue = 0;
+    for (int other = 0; other < channel; other++)
+        if (queue_of[other] != NDP_NONE && together[channel][other])
+            taken[queue_of[other]] = true;
+    while (taken[queue])
+        queue++;
+    return queue;
+}
+
+int ndp_program_collective_queues(const ndp_program *p, int queue_of[NDP_CHANNELS]) {
+    bool used[NDP_CHANNELS] = {false}, together[NDP_CHANNELS][NDP_CHANNELS] = {{false}};
+    int n = 0;
+    find_together(p, used, together);
+    for (int channel = 0; channel < NDP_CHANNELS; channel++) {
+        bool one = used[channel] && channel < NDP_CHANNEL_FORWARD;
+        queue_of[channel] = one ? queue_for(channel, queue_of, together) : NDP_NONE;
+        n = queue_of[channel] >= n ? queue_of[channel] + 1 : n;
+    }
+    return n;
+}
+
+int ndp_program_queues(const ndp_program *p) {
+    int queue_of[NDP_CHANNELS], n = OWN_QUEUES + ndp_program_collective_queues(p, queue_of);
+    for (int channel = NDP_CHANNEL_FORWARD; channel < NDP_CHANNELS; channel++)
+        n += message_queues(p, channel);
     return n;
 }
 

@@ -1,8 +1,8 @@
 /* Communicators of NCCL: how ranks connect.
  *
  * The first communicator of a group is made from an id, which its rank 0 broadcasts on the host's transport; every
- * other one of the same group is split from it. So each ndp_comm has a communicator and a queue of its own, and gathers
- * do not wait behind reductions.
+ * other one of the same group is split from it. So each ndp_comm has a communicator of its own, and a queue of its own
+ * or one with others that are never under way at the same time: gathers do not wait behind reductions.
  *
  * Messages. NCCL matches sends and receives of a pair of ranks by their order, and a queue runs its operations one
  * after the other. So each direction between two ranks has its own communicator and queue. On it there are only sends
@@ -187,8 +187,8 @@ static ndp_status connect_group(nccl_comm *c) {
     NDP_TRY(ndp_barrier(c->host)); /* a rank that is missing is named here */
     NDP_TRY(number(c));
     if (first) {
-        if (first->collectives.queue)
-            NDP_TRY(ndp_transport_drain(&transport_of(c)->base, first->collectives.queue));
+        if (*nccl_queue_of(first))
+            NDP_TRY(ndp_transport_drain(&transport_of(c)->base, *nccl_queue_of(first)));
         NDP_TRY(split(c, first, true, c->base.group.rank, &comm));
     } else {
         NDP_TRY(from_id(c, &comm));
@@ -234,6 +234,8 @@ ndp_status nccl_comm_create(ndp_transport *t, ndp_group group, const char *name,
     *out = &c->base;
     return NDP_OK;
 }
+
+void nccl_comm_share_queue(ndp_comm *c, ndp_comm *of) { ((nccl_comm *)c)->shares = (nccl_comm *)of; }
 
 void nccl_comm_destroy(ndp_comm *base) {
     nccl_comm *c = (nccl_comm *)base;
