@@ -1,7 +1,10 @@
 /* Products of views. Rows of ours are columns of cuBLASLt's, so to^T = op(b)^T op(a)^T: it gets the operands exchanged.
  *
  * A split product (ops/op.h) is two of parts of k; the second is added to the first. A result in bf16 is summed in fp32
- * first, so that it is rounded once, as a whole one is. */
+ * first, so that it is rounded once, as a whole one is.
+ *
+ * A product of fp32 and bf16 is two of bf16, with the fp32 operand as the sum of two of 8 bits each: what they leave
+ * out of an element x is below 2^-16 |x|. */
 #include "ops/cuda/cuda_kernel.cuh"
 #include "ops/cuda/cuda_product.hpp"
 #include "ops/cuda/cuda_product_plan.hpp"
@@ -35,6 +38,20 @@ struct finish_each {
                 x.x[k] += y.x[k];
         }
         ndp_set8(to, r, c, x);
+    }
+};
+
+/* hi + lo = x but for what 16 bits leave out. Of what is not finite, or rounds to infinity, hi is all. */
+struct halve_each {
+    ndp_view x, hi, lo;
+    __device__ void operator()(int64_t r, int64_t c) const {
+        ndp_lanes all = ndp_get8(x, r, c), rest;
+        ndp_raw high = ndp_narrow(NDP_BF16, all);
+        ndp_lanes rounded = ndp_widen(NDP_BF16, high);
+        for (int k = 0; k < NDP_LANES; k++)
+            rest.x[k] = fabsf(rounded.x[k]) < INFINITY ? all.x[k] - rounded.x[k] : 0;
+        ndp_store8(hi, r, c, high);
+        ndp_set8(lo, r, c, rest);
     }
 };
 
@@ -77,10 +94,8 @@ static ndp_status check(const ndp_cuda_product &p) {
 }
 
 /* The library adds a bias of the result's type in most products. Otherwise it is written first, and added to. What the
- * library has no algorithm for, as for operands of two types, a kernel of our own computes. */
+ * library has no algorithm for a kernel of our own computes. */
 static ndp_status multiply_whole(const ndp_op_call *c, const ndp_cuda_product &p, void *workspace) {
-    if (p.a.dtype != p.b.dtype)
-        return ndp_cuda_multiply_plain(c, p);
     const ndp_matmul_plan *plan = nullptr;
     ndp_matmul m = matmul_of(c, p, workspace);
     if (!p.bias.data || p.bias.dtype == p.to.dtype)
@@ -127,10 +142,37 @@ static ndp_status multiply_parts(const ndp_op_call *c, const ndp_cuda_product &p
     return narrow ? ndp_each8(c, &p.to, finish_each{first.to, p.added, p.bias, p.to, p.beta}) : NDP_OK;
 }
 
+static ndp_status multiply(const ndp_op_call *c, const ndp_cuda_product &p, void *scratch) {
+    int64_t k = depth_of(p), at = k > 1 ? ndp_split_at(k, ndp_split_place(c->exec)) : k;
+    return at < k ? multiply_parts(c, p, at, scratch) : multiply_whole(c, p, scratch);
+}
+
+/* ---- products of two types ---- */
+
+static ndp_status multiply_mixed(const ndp_op_call *c, const ndp_cuda_product &p, void *scratch) {
+    bool narrow = p.to.dtype == NDP_BF16;
+    ndp_cuda_product high = p, low = p;
+    const ndp_view &wide = p.a.dtype == NDP_F32 ? p.a : p.b;
+    char *rest = (char *)scratch + ndp_cuda_workspace(&p.to);
+    if (narrow) {
+        high.to = {rest, NDP_F32, p.to.rows, p.to.cols, p.to.cols};
+        high.added = high.bias = none, high.beta = 0;
+    }
+    rest += ndp_mixed_sums(&p.to);
+    ndp_view hi = {rest, NDP_BF16, wide.rows, wide.cols, ndp_half_stride(&wide)}, lo = hi;
+    lo.data = rest + ndp_half_bytes(&wide);
+    (p.a.dtype == NDP_F32 ? high.a : high.b) = hi;
+    (p.a.dtype == NDP_F32 ? low.a : low.b) = lo;
+    low.to = high.to, low.bias = none;
+    NDP_TRY(ndp_each8(c, &wide, halve_each{wide, hi, lo}));
+    NDP_TRY(multiply(c, high, scratch));
+    NDP_TRY(multiply(c, ndp_cuda_product_plus(low, high.to), scratch));
+    return narrow ? ndp_each8(c, &p.to, finish_each{high.to, p.added, p.bias, p.to, p.beta}) : NDP_OK;
+}
+
 ndp_status ndp_cuda_multiply(const ndp_op_call *c, const ndp_cuda_product &p, void *scratch) {
     if (!p.to.data)
         return NDP_OK;
     NDP_TRY(check(p));
-    int64_t k = depth_of(p), at = k > 1 ? ndp_split_at(k, ndp_split_place(c->exec)) : k;
-    return at < k ? multiply_parts(c, p, at, scratch) : multiply_whole(c, p, scratch);
+    return p.a.dtype == p.b.dtype ? multiply(c, p, scratch) : multiply_mixed(c, p, scratch);
 }
