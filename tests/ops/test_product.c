@@ -83,7 +83,7 @@ static void check_product(const way *w, int64_t m, int64_t n, int64_t k, ndp_dty
         free(base[i]);
 }
 
-/* dy in fp32 of operands in bf16, as of a router's logits: each element is off by less than 2^-15 of the sum of |a b|,
+/* dy in fp32 of operands in bf16, as of a router's logits: each element is off by less than 2^-19 of the sum of |a b|,
  * and by half a unit where it is bf16. */
 static void check_mixed(const way *w, int64_t m, int64_t n, int64_t k, bool wide, int added, int layout, int split) {
     void *base[4] = {0};
@@ -115,7 +115,7 @@ static void check_mixed(const way *w, int64_t m, int64_t n, int64_t k, bool wide
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++) {
             double x = ndp_view_get(&expected, i, j), far = fabs(ndp_view_get(&out, i, j) - x);
-            double allowed = ndp_view_get(&bound, i, j) * 0x1p-15 + fabs(x) * (wide ? 0x1p-23 : 0x1p-8);
+            double allowed = ndp_view_get(&bound, i, j) * 0x1p-19 + fabs(x) * (wide ? 0x1p-23 : 0x1p-8);
             if (!(far <= allowed))
                 fail_msg("%s, m %lld n %lld k %lld, to %s, added %d, layout %d, split %d: [%lld,%lld] off by %g of %g",
                          w->op->name, (long long)m, (long long)n, (long long)k, ndp_dtype_name(to), added, layout,

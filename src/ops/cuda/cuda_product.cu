@@ -41,17 +41,19 @@ struct finish_each {
     }
 };
 
-/* hi + lo = x but for what 16 bits leave out. Of what is not finite, or rounds to infinity, hi is all. */
-struct halve_each {
-    ndp_view x, hi, lo;
+/* The sum of the parts, one below the other, is x: each has 8 bits of its 24. Of what is not finite, or rounds to
+ * infinity, the first has all. */
+struct cut_each {
+    ndp_view x, parts;
     __device__ void operator()(int64_t r, int64_t c) const {
-        ndp_lanes all = ndp_get8(x, r, c), rest;
-        ndp_raw high = ndp_narrow(NDP_BF16, all);
-        ndp_lanes rounded = ndp_widen(NDP_BF16, high);
-        for (int k = 0; k < NDP_LANES; k++)
-            rest.x[k] = fabsf(rounded.x[k]) < INFINITY ? all.x[k] - rounded.x[k] : 0;
-        ndp_store8(hi, r, c, high);
-        ndp_set8(lo, r, c, rest);
+        ndp_lanes rest = ndp_get8(x, r, c);
+        for (int i = 0; i < NDP_F32_PARTS; i++) {
+            ndp_raw part = ndp_narrow(NDP_BF16, rest);
+            ndp_lanes taken = ndp_widen(NDP_BF16, part);
+            ndp_store8(parts, i * x.rows + r, c, part);
+            for (int k = 0; k < NDP_LANES; k++)
+                rest.x[k] = fabsf(taken.x[k]) < INFINITY ? rest.x[k] - taken.x[k] : 0;
+        }
     }
 };
 
@@ -150,24 +152,26 @@ static ndp_status multiply(const ndp_op_call *c, const ndp_cuda_product &p, void
 /* ---- products of two types ---- */
 
 static ndp_status multiply_mixed(const ndp_op_call *c, const ndp_cuda_product &p, void *scratch) {
-    bool narrow = p.to.dtype == NDP_BF16;
-    ndp_cuda_product high = p, low = p;
-    const ndp_view &wide = p.a.dtype == NDP_F32 ? p.a : p.b;
+    bool narrow = p.to.dtype == NDP_BF16, a_is_wide = p.a.dtype == NDP_F32;
+    const ndp_view &wide = a_is_wide ? p.a : p.b;
     char *rest = (char *)scratch + ndp_cuda_workspace(&p.to);
+    ndp_view parts = {rest + ndp_mixed_sums(&p.to), NDP_BF16, NDP_F32_PARTS * wide.rows, wide.cols,
+                      ndp_parts_stride(&wide)};
+    ndp_cuda_product part = p;
     if (narrow) {
-        high.to = {rest, NDP_F32, p.to.rows, p.to.cols, p.to.cols};
-        high.added = high.bias = none, high.beta = 0;
+        part.to = {rest, NDP_F32, p.to.rows, p.to.cols, p.to.cols};
+        part.added = part.bias = none, part.beta = 0;
     }
-    rest += ndp_mixed_sums(&p.to);
-    ndp_view hi = {rest, NDP_BF16, wide.rows, wide.cols, ndp_half_stride(&wide)}, lo = hi;
-    lo.data = rest + ndp_half_bytes(&wide);
-    (p.a.dtype == NDP_F32 ? high.a : high.b) = hi;
-    (p.a.dtype == NDP_F32 ? low.a : low.b) = lo;
-    low.to = high.to, low.bias = none;
-    NDP_TRY(ndp_each8(c, &wide, halve_each{wide, hi, lo}));
-    NDP_TRY(multiply(c, high, scratch));
-    NDP_TRY(multiply(c, ndp_cuda_product_plus(low, high.to), scratch));
-    return narrow ? ndp_each8(c, &p.to, finish_each{high.to, p.added, p.bias, p.to, p.beta}) : NDP_OK;
+    NDP_TRY(ndp_each8(c, &wide, cut_each{wide, parts}));
+    for (int i = 0; i < NDP_F32_PARTS; i++) {
+        ndp_view of = parts;
+        of.rows = wide.rows, of.data = (__nv_bfloat16 *)parts.data + i * wide.rows * parts.ld;
+        (a_is_wide ? part.a : part.b) = of;
+        NDP_TRY(multiply(c, part, scratch));
+        part = ndp_cuda_product_plus(part, part.to);
+        part.bias = none;
+    }
+    return narrow ? ndp_each8(c, &p.to, finish_each{part.to, p.added, p.bias, p.to, p.beta}) : NDP_OK;
 }
 
 ndp_status ndp_cuda_multiply(const ndp_op_call *c, const ndp_cuda_product &p, void *scratch) {
