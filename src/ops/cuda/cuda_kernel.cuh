@@ -138,6 +138,12 @@ static __device__ __forceinline__ int64_t ndp_div(int64_t a, int64_t b) {
 
 /* ---- sums ---- */
 
+/* As ndp_split_at, of a number that the device alone knows. A sum of one term is not split. */
+static __device__ __forceinline__ int64_t ndp_sum_split_at(int64_t n, int place) {
+    int64_t at = n * place / (2 * NDP_SPLITS + 1);
+    return place == 0 || n < 2 ? n : at > 0 ? at : 1;
+}
+
 /* All lanes get the sum (or the maximum) over the warp. */
 static __device__ __forceinline__ float ndp_warp_sum(float x) {
     for (int with = NDP_WARP / 2; with > 0; with /= 2)
