@@ -120,7 +120,7 @@ static ndp_status nccl_begin(ndp_work *w) {
         ndp_journal_set_sequence(&t->base.journals[t->base.rank], w, ++link->messages);
     ndp_queue **own = ndp_work_is_message(w) ? &link->queue : nccl_queue_of(c);
     if (!*own)
-        NDP_TRY(d->queue_create(t->base.context, own));
+        NDP_TRY(ndp_urgent_queue_create(d, t->base.context, own));
     ndp_queue *queue = *own;
     c->base.queue = *nccl_queue_of(c);
     if (scratch)

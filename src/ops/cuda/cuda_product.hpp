@@ -32,5 +32,7 @@ static inline ndp_cuda_product ndp_cuda_product_plus(ndp_cuda_product p, const n
 NDP_API ndp_status ndp_cuda_multiply(const ndp_op_call *c, const ndp_cuda_product &p, void *scratch);
 /* The same by the kernel of our own, never split. The result is there. */
 ndp_status ndp_cuda_multiply_plain(const ndp_op_call *c, const ndp_cuda_product &p);
+/* How many of those this process has submitted (ndp_device.plain_products). */
+long ndp_cuda_plain_products(char *first, size_t room);
 
 #endif
