@@ -179,6 +179,9 @@ typedef struct nccl_list {
 
 static const char *add_link(nccl_transport *t, void *comm, void *user) {
     nccl_list *l = user;
+    for (int i = 0; l->of && i < l->n; i++) /* of another transport as well */
+        if (l->of[i] == comm)
+            return NULL;
     if (l->of)
         l->of[l->n] = comm;
     l->n += !t->aborted;
