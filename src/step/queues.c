@@ -6,6 +6,7 @@
  * choice, so the proof is the hardest case, one connection for all: every rank takes its operations one after the
  * other, as submitted, and an operation is over when all its members are at it. An order in which all end so is one for
  * every division, since those have only less to wait for. */
+#include "comm/nccl/nccl_memory.h"
 #include "step/tracks.h"
 
 #include <stdlib.h>
@@ -75,6 +76,46 @@ int ndp_program_queues(const ndp_program *p) {
     for (int channel = NDP_CHANNEL_FORWARD; channel < NDP_CHANNELS; channel++)
         n += message_queues(p, channel);
     return n;
+}
+
+/* ---- NCCL's memory ---- */
+
+typedef struct nccl_use {
+    bool used[NDP_CHANNELS];
+    int messages[NDP_CHANNELS];  /* neighbours and directions */
+    int64_t added[NDP_CHANNELS]; /* bytes of the largest sum that is added to another */
+} nccl_use;
+
+static int members_of(const ndp_program *p, int channel) {
+    return ndp_mesh_group(&p->opts.step.mesh, ndp_channel_group(channel)).count;
+}
+
+static nccl_use use_of(const ndp_program *p) {
+    nccl_use u = {0};
+    ndp_comm_event m;
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_ITERATIONS(1)); ndp_program_comm_event(p, &c, &m);) {
+        int channel = ndp_comm_event_channel(&m), ranks = members_of(p, channel);
+        bool adds = m.begin && ndp_comm_event_kind(&m) == NDP_REDUCE_SCATTER && m.call->attr.accumulate;
+        u.used[channel] |= ranks > 1;
+        if (adds && m.bytes / ranks > u.added[channel])
+            u.added[channel] = m.bytes / ranks;
+    }
+    for (int channel = NDP_CHANNEL_FORWARD; channel < NDP_CHANNELS; channel++)
+        u.messages[channel] = u.used[channel] ? message_queues(p, channel) : 0;
+    return u;
+}
+
+int64_t ndp_program_nccl_bytes(const ndp_program *p, const ndp_program *beside) {
+    nccl_use u = use_of(p), b = beside ? use_of(beside) : (nccl_use){0};
+    int64_t bytes = 0;
+    for (int channel = 0; channel < NDP_CHANNELS; channel++) {
+        int more = u.messages[channel] - b.messages[channel];
+        if (u.used[channel] && !b.used[channel])
+            bytes += channel >= NDP_CHANNEL_FORWARD ? NDP_NCCL_OWN_BYTES /* those of messages are split from it */
+                                                    : ndp_nccl_collectives_bytes(members_of(p, channel));
+        bytes += u.added[channel] + (more > 0 ? more * ndp_nccl_messages_bytes() : 0);
+    }
+    return bytes;
 }
 
 /* ---- one connection for all ---- */
