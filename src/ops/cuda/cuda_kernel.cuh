@@ -86,18 +86,25 @@ static __device__ __forceinline__ void ndp_store16(void *to, const uint4 &v) {
     asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 #endif
+template <bool WHOLE> static __device__ __forceinline__ void ndp_put16(void *to, const uint4 &v) {
+    if constexpr (WHOLE)
+        ndp_store16(to, v);
+    else
+        *(uint4 *)to = v;
+}
 
-/* Stores those that are inside the row. */
+/* Stores those that are inside the row. WHOLE: by ndp_store16, which takes registers. */
+template <bool WHOLE = false>
 static __device__ __forceinline__ void ndp_store8(const ndp_view &v, int64_t r, int64_t c, const ndp_raw &in) {
     int64_t i = r * v.ld + c;
     bool whole = c + NDP_LANES <= v.cols;
     uint16_t *h = (uint16_t *)v.data + i;
     float *f = (float *)v.data + i;
     if (v.dtype == NDP_BF16 && whole && ndp_aligned16(h)) {
-        ndp_store16(h, make_uint4(in.w[0], in.w[1], in.w[2], in.w[3]));
+        ndp_put16<WHOLE>(h, make_uint4(in.w[0], in.w[1], in.w[2], in.w[3]));
     } else if (v.dtype == NDP_F32 && whole && ndp_aligned16(f)) {
-        ndp_store16(f, make_uint4(in.w[0], in.w[1], in.w[2], in.w[3]));
-        ndp_store16(f + 4, make_uint4(in.w[4], in.w[5], in.w[6], in.w[7]));
+        ndp_put16<WHOLE>(f, make_uint4(in.w[0], in.w[1], in.w[2], in.w[3]));
+        ndp_put16<WHOLE>(f + 4, make_uint4(in.w[4], in.w[5], in.w[6], in.w[7]));
     } else {
         for (int k = 0; k < NDP_LANES; k++)
             if (c + k < v.cols && v.dtype == NDP_BF16)
