@@ -72,6 +72,7 @@ typedef struct ndp_plan_need {
     int rank, stage; /* `stage`: the first of those that it holds */
     int64_t peak;    /* bytes of its device: with those for held-out rows, and to continue texts; on a device that works
                         on the host's memory also what ranks communicate through */
+    int64_t nccl;    /* what NCCL takes of its GPU besides (ndp_plan_nccl) */
     ndp_budget budget;
 } ndp_plan_need;
 /* Of one rank of each stage and size of parts, whose programs are built and not proven. */
