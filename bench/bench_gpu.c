@@ -215,6 +215,15 @@ static void print_result(const gpu_job *j, const ndp_facts *f, ndp_engine *e, co
     printf("\"loss\": %.4f}\n", loss);
 }
 
+/* A product that cuBLASLt has no algorithm for is slow, and the numbers are not those of a GPU. */
+static ndp_status check_products(const ndp_device *d) {
+    char first[128];
+    long n = d->plain_products ? d->plain_products(first, sizeof first) : 0;
+    if (n > 0)
+        return NDP_FAIL(NDP_ENOTSUP, "%ld products were computed without tensor cores; the first: %s", n, first);
+    return NDP_OK;
+}
+
 static ndp_status train(ndp_transport *t, void *arg) {
     gpu_job *j = arg;
     double product = 0, copy = 0, seconds = 0;
@@ -252,6 +261,7 @@ static ndp_status train(ndp_transport *t, void *arg) {
     print_result(j, &f, e, &g, seconds, last.loss);
     NDP_TRY(row_of_ops(e, load, j, j->steps + 1));
     print_ops(j, e, product, copy);
+    NDP_TRY(check_products(j->device));
     ndp_engine_destroy(e);
     g.device->queue_destroy(g.queue);
     g.device->close(g.context);

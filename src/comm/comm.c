@@ -110,6 +110,11 @@ ndp_status ndp_comm_connect(ndp_comm *c, const uint64_t *sends, const uint64_t *
     return c->transport->ops->comm_connect(c, sends, receives);
 }
 
+void ndp_comm_share_queue(ndp_comm *c, ndp_comm *of) {
+    if (c->transport->ops->comm_share_queue && c->group.count > 1 && of->group.count > 1)
+        c->transport->ops->comm_share_queue(c, of);
+}
+
 /* A rank that gives up operations it has begun ends the run, since peers are about to read its buffers. */
 void ndp_comm_destroy(ndp_comm *c) {
     if (!c)

@@ -131,6 +131,10 @@ void ndp_comm_report(ndp_comm *c, const char *message);
  * order of their begins; 0: there are none. Collective over the group, once, before the first message. NDP_ENOTSUP if
  * some rank receives in another order than its peer sends. */
 NDP_API ndp_status ndp_comm_connect(ndp_comm *c, const uint64_t *sends, const uint64_t *receives);
+/* Collectives of `c` run on the queue of `of` from now on, where each communicator of a transport has its own (NCCL): a
+ * GPU runs few of them by themselves. For those of which no two operations are under way at once. Before the first
+ * operation; `of` is destroyed later. */
+void ndp_comm_share_queue(ndp_comm *c, ndp_comm *of);
 void ndp_comm_destroy(ndp_comm *c);
 int ndp_comm_rank(const ndp_comm *c);
 int ndp_comm_size(const ndp_comm *c);

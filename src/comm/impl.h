@@ -12,6 +12,7 @@ typedef struct ndp_transport_ops {
     const char *name;
     ndp_status (*comm_create)(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out);
     ndp_status (*comm_connect)(ndp_comm *c, const uint64_t *sends, const uint64_t *receives); /* NULL: not needed */
+    void (*comm_share_queue)(ndp_comm *c, ndp_comm *of);                                      /* NULL: not needed */
     void (*comm_destroy)(ndp_comm *c);
     ndp_status (*begin)(ndp_work *w);
     ndp_status (*wait)(ndp_work *w);

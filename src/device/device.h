@@ -83,6 +83,9 @@ typedef struct ndp_device {
     ndp_status (*memory_map)(ndp_device_context *c, size_t bytes, ndp_memory_kind kind, void **out);
     void (*memory_unmap)(ndp_device_context *c, void *data, size_t bytes, ndp_memory_kind kind);
     ndp_status (*queue_create)(ndp_device_context *c, ndp_queue **out);
+    /* The same, for operations that others wait for: the device prefers it where work of several queues is ready. NULL:
+     * it has none (ndp_urgent_queue_create). */
+    ndp_status (*urgent_queue_create)(ndp_device_context *c, ndp_queue **out);
     void (*queue_destroy)(ndp_queue *q); /* its context may have been closed */
     /* Copies `rows` rows of `width` bytes that start `pitch` bytes apart. Either side may be memory of the device or of
      * the host; the caller leaves the host's unchanged until the queue is drained. */
@@ -113,7 +116,14 @@ typedef struct ndp_device {
      * the GPU or its driver cannot; other work goes on. */
     ndp_status (*write_word)(ndp_queue *q, uint32_t *word, uint32_t value);
     void *(*stream)(ndp_queue *q); /* what a library of the device takes: CUDA's cudaStream_t */
+    /* How many products of this process the device's library had no algorithm for, so that a slow kernel computed them;
+     * writes what the first one was to `first`, if there is one. NULL: no product is that slow. */
+    long (*plain_products)(char *first, size_t room);
 } ndp_device;
+
+static inline ndp_status ndp_urgent_queue_create(const ndp_device *d, ndp_device_context *c, ndp_queue **out) {
+    return (d->urgent_queue_create ? d->urgent_queue_create : d->queue_create)(c, out);
+}
 
 /* How kernels sum. FAST: in any order of their choice. SPLIT: in two parts, as two ranks would, at one of NDP_SPLITS
  * places (ops/op.h). */

@@ -6,6 +6,7 @@
 #include "weights/weights.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 ndp_status ndp_dry_run_init(ndp_dry_run *d, const ndp_job *j, int per_node, int split_place) {
     NDP_TRY(ndp_device_find_plan(ndp_device_names[j->config->train.device], &d->device));
@@ -62,6 +63,12 @@ ndp_engine_memory ndp_engine_memory_of(const ndp_engine *e) {
     ndp_program_budget(p, &budget);
     int64_t device = (int64_t)budget.total, pinned = (int64_t)budget.staging;
     return (ndp_engine_memory){device, pinned, pinned + (p->opts.step.exec->device->host_memory ? device : 0), 0};
+}
+
+int64_t ndp_plan_nccl(const ndp_dry_run *d, const ndp_engine *e) {
+    const ndp_program *p = ndp_engine_program(e);
+    bool threads = strcmp(d->job->config->train.transport, "local") == 0;
+    return d->device.host_memory || d->exec.staged || threads ? 0 : ndp_program_nccl_bytes(p, p->opts.weights_of);
 }
 
 static bool samples(const ndp_job *j) { return j->config->train.sample_every > 0 || j->config->train.own_batches; }

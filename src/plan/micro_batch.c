@@ -193,7 +193,7 @@ static ndp_status compare_gpu(const ndp_gpu_memory *of, const ndp_job *j, int pe
     ndp_status st = ndp_plan_fullest(&d, &m, &need);
     ndp_model_release(&m);
     NDP_TRY(st);
-    gpu.rank = need.peak;
+    gpu.rank = need.peak + need.nccl;
     if (ndp_gpu_memory_need(&gpu) > gpu.has) {
         out->fits = false;
         out->lack = (ndp_memory_lack){ndp_gpu_memory_need(&gpu), gpu.has};

@@ -255,7 +255,7 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_engine *engine, co
                  p->opts.step.mesh.rank);
     size_t sum = 0;
     put_program(d, p, &report->json);
-    ndp_plan_put_memory(&report->json, &budget, score, texts);
+    ndp_plan_put_memory(&report->json, &budget, score, texts, ndp_plan_nccl(d, engine));
     for (int c = 0; c < NDP_MEM_CLASSES; c++) {
         if (c == NDP_MEM_FROZEN && !budget.class_bytes[c])
             continue;
@@ -268,7 +268,9 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_engine *engine, co
         add_bytes(out, "and", (size_t)score->device, own ? ", for forward passes" : ", for held-out data");
     if (texts->device)
         add_bytes(out, "and", (size_t)texts->device, ", to continue texts (train.own_generate)");
-    int64_t pinned = (int64_t)budget.staging + score->pinned;
+    int64_t pinned = (int64_t)budget.staging + score->pinned, nccl = ndp_plan_nccl(d, engine);
+    if (nccl)
+        add_bytes(out, "and", (size_t)nccl, ", about what NCCL takes of a GPU for its communicators (not measured)");
     if (pinned)
         add_bytes(out, "pinned", (size_t)pinned,
                   d->job->model.row_loss ? " of the host, for rows of logits, and what ranks communicate through it"
@@ -278,7 +280,7 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_engine *engine, co
     NDP_TRY(mean_memory(d, engine, score, &mean));
     NDP_TRY(compare_memory(d->job, ndp_mean_memory_least(d->job, &mean), d->per_node, here, report));
     NDP_TRY(copies_text(d->job, &mean, d->per_node, here, report));
-    int64_t bytes = (int64_t)budget.total + score->device + texts->device;
+    int64_t bytes = (int64_t)budget.total + score->device + texts->device + nccl;
     return links ? NDP_OK : compare_gpu(d, bytes, as_run, report); /* result.c compares with the cluster's */
 }
 

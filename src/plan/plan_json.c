@@ -80,7 +80,7 @@ size_t ndp_plan_put_classes(ndp_json_out *o, const ndp_budget *b) {
 }
 
 void ndp_plan_put_memory(ndp_json_out *o, const ndp_budget *b, const ndp_engine_memory *score,
-                         const ndp_engine_memory *texts) {
+                         const ndp_engine_memory *texts, int64_t nccl) {
     ndp_json_open(o, "memory", '{');
     ndp_json_open(o, "classes", '{');
     size_t sum = ndp_plan_put_classes(o, b);
@@ -90,6 +90,7 @@ void ndp_plan_put_memory(ndp_json_out *o, const ndp_budget *b, const ndp_engine_
     ndp_json_put_int(o, "held_out", score->device);
     if (texts->device)
         ndp_json_put_int(o, "own_generate", texts->device);
+    ndp_json_put_int(o, "nccl", nccl);
     ndp_json_put_int(o, "pinned", (int64_t)b->staging + score->pinned);
     ndp_json_close(o, '}');
 }

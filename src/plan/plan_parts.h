@@ -47,6 +47,9 @@ void ndp_dry_run_release(ndp_dry_run *d);
 ndp_status ndp_plan_score_engine(const ndp_dry_run *d, int rank, const ndp_engine *trained, ndp_model *m,
                                  ndp_engine **out);
 ndp_status ndp_plan_score(const ndp_dry_run *d, int rank, const ndp_engine *trained, ndp_engine_memory *out);
+/* What NCCL takes of the GPU for an engine (comm/nccl/nccl_memory.h), where it moves the tensors; the engines that
+ * score use the communicators of the one that trains. */
+int64_t ndp_plan_nccl(const ndp_dry_run *d, const ndp_engine *e);
 /* Whether a rank has nothing but its training program, in memory of its own. */
 bool ndp_plan_trains_alone(const ndp_dry_run *d);
 /* What the first rank of each data rank needs for train.own_generate. NDP_ENOTSUP: the model is no decoder. */
@@ -69,6 +72,7 @@ typedef struct ndp_plan_need {
     int rank, stage; /* `stage`: the first of those that it holds */
     int64_t peak;    /* bytes of its device: with those for held-out rows, and to continue texts; on a device that works
                         on the host's memory also what ranks communicate through */
+    int64_t nccl;    /* what NCCL takes of its GPU besides (ndp_plan_nccl) */
     ndp_budget budget;
 } ndp_plan_need;
 /* Of one rank of each stage and size of parts, whose programs are built and not proven. */

@@ -64,7 +64,7 @@ void ndp_plan_put_cut(ndp_json_out *o, const ndp_row_cut *r);
 size_t ndp_plan_put_classes(ndp_json_out *o, const ndp_budget *b);
 /* "memory", bytes of the rank that is shown */
 void ndp_plan_put_memory(ndp_json_out *o, const ndp_budget *b, const ndp_engine_memory *score,
-                         const ndp_engine_memory *texts);
+                         const ndp_engine_memory *texts, int64_t nccl);
 /* "holds": what ndp_holding_read finds. */
 NDP_API ndp_status ndp_plan_put_holding(ndp_json_out *o, const ndp_dry_run *d, const ndp_model *whole, int rank);
 /* "pipeline": the first rank of each place on pp, of these programs. */

@@ -163,7 +163,7 @@ static void take_fuller(const ndp_dry_run *d, const ndp_stand_ins *w, const ndp_
     int64_t bytes = device + (host ? own.pinned + score->pinned : 0);
     if (bytes < out->peak || (bytes == out->peak && w->ranks[i] > out->rank))
         return;
-    *out = (ndp_plan_need){.rank = w->ranks[i], .peak = bytes};
+    *out = (ndp_plan_need){.rank = w->ranks[i], .peak = bytes, .nccl = ndp_plan_nccl(d, w->engines[i])};
     ndp_program_budget(w->programs[i], &out->budget);
     int place = w->ranks[i] / (j->world / j->layout.size[NDP_PP]);
     while (out->stage < j->pipeline.stages && j->pipeline.rank_of[out->stage] != place)

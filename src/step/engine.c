@@ -52,6 +52,17 @@ static ndp_status connect_messages(ndp_engine *e, int channel) {
     return st;
 }
 
+/* Channels that are never under way at once share a queue of the device. */
+static void share_queues(ndp_engine *e) {
+    int queue_of[NDP_CHANNELS], n = ndp_program_collective_queues(&e->program, queue_of);
+    for (int i = 0; n > 0 && i < NDP_CHANNELS; i++)
+        for (int k = 0; k < i && queue_of[i] != NDP_NONE; k++)
+            if (queue_of[k] == queue_of[i]) {
+                ndp_comm_share_queue(e->comms[i], e->comms[k]);
+                break;
+            }
+}
+
 /* A communicator for each channel that the program names. In the channels' order, which is the same on all ranks:
  * creation is collective, and the programs of two ranks name groups in different orders. A group whose ranks have
  * programs without it has no communicator. Not all ranks of pp need have messages (frozen stages send no gradients), so
@@ -77,6 +88,7 @@ static ndp_status connect(ndp_engine *e) {
         if (named[i] && i >= NDP_CHANNEL_FORWARD)
             NDP_TRY(connect_messages(e, i));
     }
+    share_queues(e);
     return NDP_OK;
 }
 
@@ -252,7 +264,7 @@ void ndp_engine_destroy(ndp_engine *e) {
             ndp_window_destroy(e->windows[i]);
     if (e->arena && !e->abandoned)
         e->opts.step.exec->device->memory_unmap(e->context, e->arena, e->arena_bytes, NDP_MEMORY_DEVICE);
-    for (int i = 0; i < NDP_CHANNELS; i++)
+    for (int i = NDP_CHANNELS - 1; i >= 0; i--) /* those that share a queue before its owner */
         ndp_comm_destroy(e->comms[i]);
     ndp_comm_destroy(e->world);
     if (!e->abandoned)

@@ -354,8 +354,14 @@ NDP_API bool ndp_program_same(const ndp_program *a, const ndp_program *b);
  * NDP_EBUG names both sides. */
 NDP_API ndp_status ndp_program_check(const ndp_program *const *programs, int n);
 
-/* How many queues of a GPU a rank uses, where each of its channels and messages has one (comm/nccl/). */
+/* The queue of a GPU that each channel's collectives have, from 0; NDP_NONE: none. Channels of which no two operations
+ * are under way at once share one: their operations wait for each other in any case. Returns how many (queues.c). */
+NDP_API int ndp_program_collective_queues(const ndp_program *p, int queue_of[NDP_CHANNELS]);
+/* How many queues of a GPU a rank uses: those, one a neighbour and direction of messages, and its own (comm/nccl/). */
 NDP_API int ndp_program_queues(const ndp_program *p);
+/* What NCCL needs of a GPU for the communicators of a rank: their own memory (comm/nccl/nccl_memory.h), and the sums
+ * of reductions that are added to a gradient. `beside`: a program whose communicators this one has too; NULL: none. */
+NDP_API int64_t ndp_program_nccl_bytes(const ndp_program *p, const ndp_program *beside);
 /* Checks that GPUs that run $CUDA_DEVICE_MAX_CONNECTIONS queues by themselves (default 32) can run the programs of `n`
  * ranks of one world, whichever queues share a connection (queues.c). NDP_ENOTSUP names the ranks; NDP_ENOMEM. */
 NDP_API ndp_status ndp_program_check_queues(const ndp_program *const *programs, int n);

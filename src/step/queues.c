@@ -6,6 +6,7 @@
  * choice, so the proof is the hardest case, one connection for all: every rank takes its operations one after the
  * other, as submitted, and an operation is over when all its members are at it. An order in which all end so is one for
  * every division, since those have only less to wait for. */
+#include "comm/nccl/nccl_memory.h"
 #include "step/tracks.h"
 
 #include <stdlib.h>
@@ -29,16 +30,92 @@ static int message_queues(const ndp_program *p, int channel) {
     return n;
 }
 
-int ndp_program_queues(const ndp_program *p) {
-    bool used[NDP_CHANNELS] = {false};
+/* together[a][b]: an operation of channel a is under way at a begin on b, or the other way round. Two iterations of a
+ * range have all that meet. */
+static void find_together(const ndp_program *p, bool used[NDP_CHANNELS], bool together[NDP_CHANNELS][NDP_CHANNELS]) {
+    int under_way[NDP_CHANNELS] = {0};
     ndp_comm_event m;
-    int n = OWN_QUEUES;
-    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_ITERATIONS(1)); ndp_program_comm_event(p, &c, &m);)
-        used[ndp_comm_event_channel(&m)] |= ndp_mesh_group(&p->opts.step.mesh, ndp_comm_event_group(&m)).count > 1;
-    for (int channel = 0; channel < NDP_CHANNELS; channel++)
-        if (used[channel])
-            n += channel >= NDP_CHANNEL_FORWARD ? message_queues(p, channel) : 1;
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_ITERATIONS(2)); ndp_program_comm_event(p, &c, &m);) {
+        int channel = ndp_comm_event_channel(&m);
+        if (ndp_mesh_group(&p->opts.step.mesh, ndp_comm_event_group(&m)).count == 1)
+            continue;
+        used[channel] = true;
+        for (int other = 0; m.begin && other < NDP_CHANNELS; other++)
+            if (under_way[other])
+                together[channel][other] = together[other][channel] = true;
+        under_way[channel] += m.begin ? 1 : -1;
+    }
+}
+
+/* The first queue on which nothing is under way together with operations of the channel. */
+static int queue_for(int channel, const int queue_of[NDP_CHANNELS], bool together[NDP_CHANNELS][NDP_CHANNELS]) {
+    bool taken[NDP_CHANNELS] = {false};
+    int queue = 0;
+    for (int other = 0; other < channel; other++)
+        if (queue_of[other] != NDP_NONE && together[channel][other])
+            taken[queue_of[other]] = true;
+    while (taken[queue])
+        queue++;
+    return queue;
+}
+
+int ndp_program_collective_queues(const ndp_program *p, int queue_of[NDP_CHANNELS]) {
+    bool used[NDP_CHANNELS] = {false}, together[NDP_CHANNELS][NDP_CHANNELS] = {{false}};
+    int n = 0;
+    find_together(p, used, together);
+    for (int channel = 0; channel < NDP_CHANNELS; channel++) {
+        bool one = used[channel] && channel < NDP_CHANNEL_FORWARD;
+        queue_of[channel] = one ? queue_for(channel, queue_of, together) : NDP_NONE;
+        n = queue_of[channel] >= n ? queue_of[channel] + 1 : n;
+    }
     return n;
+}
+
+int ndp_program_queues(const ndp_program *p) {
+    int queue_of[NDP_CHANNELS], n = OWN_QUEUES + ndp_program_collective_queues(p, queue_of);
+    for (int channel = NDP_CHANNEL_FORWARD; channel < NDP_CHANNELS; channel++)
+        n += message_queues(p, channel);
+    return n;
+}
+
+/* ---- NCCL's memory ---- */
+
+typedef struct nccl_use {
+    bool used[NDP_CHANNELS];
+    int messages[NDP_CHANNELS];  /* neighbours and directions */
+    int64_t added[NDP_CHANNELS]; /* bytes of the largest sum that is added to another */
+} nccl_use;
+
+static int members_of(const ndp_program *p, int channel) {
+    return ndp_mesh_group(&p->opts.step.mesh, ndp_channel_group(channel)).count;
+}
+
+static nccl_use use_of(const ndp_program *p) {
+    nccl_use u = {0};
+    ndp_comm_event m;
+    for (ndp_comm_event_cursor c = NDP_COMM_EVENTS(NDP_FIRST_ITERATIONS(1)); ndp_program_comm_event(p, &c, &m);) {
+        int channel = ndp_comm_event_channel(&m), ranks = members_of(p, channel);
+        bool adds = m.begin && ndp_comm_event_kind(&m) == NDP_REDUCE_SCATTER && m.call->attr.accumulate;
+        u.used[channel] |= ranks > 1;
+        if (adds && m.bytes / ranks > u.added[channel])
+            u.added[channel] = m.bytes / ranks;
+    }
+    for (int channel = NDP_CHANNEL_FORWARD; channel < NDP_CHANNELS; channel++)
+        u.messages[channel] = u.used[channel] ? message_queues(p, channel) : 0;
+    return u;
+}
+
+int64_t ndp_program_nccl_bytes(const ndp_program *p, const ndp_program *beside) {
+    nccl_use u = use_of(p), b = beside ? use_of(beside) : (nccl_use){0};
+    int64_t bytes = 0;
+    for (int channel = 0; channel < NDP_CHANNELS; channel++) {
+        int more = u.messages[channel] - b.messages[channel];
+        if (u.used[channel] && !b.used[channel])
+            bytes += channel >= NDP_CHANNEL_FORWARD ? NDP_NCCL_OWN_BYTES /* those of messages are split from it */
+                                                    : ndp_nccl_collectives_bytes(members_of(p, channel));
+        bytes += u.added[channel] + (more > 0 ? more * ndp_nccl_messages_bytes() : 0);
+    }
+    return bytes;
 }
 
 /* ---- one connection for all ---- */

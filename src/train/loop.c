@@ -120,6 +120,19 @@ static ndp_status take_step(ndp_training_loop *l, ndp_metrics *m) {
 
 /* ---- after the commit ---- */
 
+/* Once. */
+static void say_plain_products(ndp_training_loop *l) {
+    const ndp_device *d = l->trainer->rank.exec.device;
+    char first[128];
+    long n = l->plain || !d->plain_products ? 0 : d->plain_products(first, sizeof first);
+    if (n > 0)
+        ndp_warn(&l->trainer->rank.log,
+                 "%ld matrix products of this rank so far have no algorithm in cuBLASLt, and were computed without "
+                 "tensor cores, slowly; the first: %s",
+                 n, first);
+    l->plain |= n > 0;
+}
+
 /* Evaluates where that is due, then writes the line of the step and shows it. */
 static ndp_status report_step(ndp_training_loop *l, ndp_metrics *m) {
     if (evaluates(l, m->step) && l->failed == NDP_OK) {
@@ -149,6 +162,7 @@ static ndp_status report_step(ndp_training_loop *l, ndp_metrics *m) {
     l->own = l->own != NDP_OK ? l->own : own;
     if (l->opts->progress)
         l->opts->progress(l->opts->user, m, l->trainer->rank.data.steps);
+    say_plain_products(l);
     ndp_loop_compare_plan(l, m);
     l->part.log += ndp_now() - begin;
     return NDP_OK;

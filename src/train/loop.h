@@ -27,6 +27,7 @@ typedef struct ndp_training_loop {
     ndp_tracker *tracker;                      /* rank 0; NULL: none */
     bool unwritable, untracked;                /* it was said that metrics.jsonl, a tracker, cannot be written */
     bool slow;                                 /* it was said that a save takes longer than a stopped job has */
+    bool plain;                                /* it was said that products are computed by a slow kernel */
     ndp_best best;                             /* rank 0: the evaluations so far */
     ndp_best_model in_best;                    /* rank 0: what is in best/ */
     bool enough;                               /* all ranks: train.stop_after ends the run after this step */

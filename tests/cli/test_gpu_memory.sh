@@ -34,5 +34,15 @@ expect() {
         "$NDP_PROGRAM" train "$job" $sets --set train.gpu_memory=0.74 --set batch.micro_batch_size=auto
     rm -r "$work/run"
     expect 0 'a GPU of 2 ranks needs' "$NDP_PROGRAM" plan "$job" $sets --set parallelism.dp_shard_size=2 --set train.share_gpu=true
+    # NCCL moves the tensors of processes, and takes memory for that.
+    nccl=' and +[0-9.]+ [MG]iB +[0-9]+ bytes, about what NCCL takes of a GPU'
+    expect 0 "$nccl.* a GPU of 1 rank needs [0-9.]+ (MiB|GiB); it has 64" "$NDP_PROGRAM" plan "$job" $sets --set parallelism.dp_shard_size=2 --set train.collectives=device
+    most=$(sed -n 's/^a GPU of 1 rank needs \([0-9.]*\) .*/\1/p' "$work/out")
+    expect 0 '"nccl": *[1-9][0-9]{7,}' "$NDP_PROGRAM" plan "$job" $sets --set parallelism.dp_shard_size=2 --set train.collectives=device --json
+    for way in '--set train.collectives=staged' '--set train.collectives=device --set train.transport=local --set train.share_gpu=true'; do
+        expect 0 ' a GPU of [12] ranks? needs ' "$NDP_PROGRAM" plan "$job" $sets --set parallelism.dp_shard_size=2 $way
+        ! grep -q NCCL "$work/out" || fail "NCCL takes memory: $way"
+    done
+    expect 2 "1 rank of $most MiB needs 1.2 GiB of a GPU" "$NDP_PROGRAM" train "$job" $sets --dry-run --set parallelism.dp_shard_size=2 --set train.collectives=device --set train.gpu_memory=0.75
     if "$NDP_PROGRAM" plan "$job" --set data.tokenizer=bytes 2>&1 | grep -q 'a GPU'; then fail "a CPU has no GPU"; fi
 }

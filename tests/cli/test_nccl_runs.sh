@@ -34,6 +34,17 @@ same_bits tensor --set parallelism.tp_size=2 --set parallelism.dp_shard_size=1
 same_bits context --set parallelism.cp_size=2 --set parallelism.dp_shard_size=1
 same_bits stages --set parallelism.pp_size=2 --set parallelism.dp_shard_size=1 --set batch.micro_batch_size=1
 
+# Evaluations use the communicators of the steps.
+made() { grep -cE ' nccl(CommInitRankConfig|CommSplit)' "$work/$1.device.calls"; }
+head -c 400 text.txt >short.txt
+evaluates="--set data.validation_files=[short.txt] --set train.eval_every=1"
+same_bits shard_evaluated --set parallelism.dp_shard_size=2 $evaluates
+same_bits stages_evaluated --set parallelism.pp_size=2 --set parallelism.dp_shard_size=1 --set batch.micro_batch_size=1 $evaluates
+for way in shard stages; do
+    [ "$(made $way)" -gt 0 ] && [ "$(made ${way}_evaluated)" = "$(made $way)" ] ||
+        fail "$way: $(made $way) communicators, with evaluations $(made ${way}_evaluated)"
+done
+
 # An operation that never ends: the run says which and ends, and both ranks abort their communicators.
 export FAKE_NCCL_LOG="$work/lost.calls" FAKE_NCCL_STICK_AT=20 NDP_COMM_TIMEOUT=5
 run train job.yaml $tiny --set train.collectives=device --set train.output_dir=lost --transport shm --set parallelism.dp_shard_size=2

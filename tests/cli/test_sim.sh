@@ -38,6 +38,15 @@ code_is 0
 says out '^resume: from step 1' '^ *2/2 '
 same_losses sim
 
+# Where cuBLASLt has no algorithm, a run says so once, and goes on.
+grep -q 'no algorithm in cuBLASLt' err && fail "products of the run have no algorithm"
+export NDP_SIM_REFUSES=cublasLtMatmulAlgoGetHeuristic
+run train job.yaml $tiny --set train.steps=2 --set train.output_dir=plain --device sim --set train.share_gpu=true --transport local
+code_is 0
+lines err 1 '[0-9]+ matrix products of this rank so far have no algorithm in cuBLASLt.*the first: linear, fp32 \[[0-9]+,[0-9]+\] = fp32 times fp32 over [0-9]+$'
+same_losses plain
+unset NDP_SIM_REFUSES
+
 # Threads that each have a GPU cannot access each other's memory.
 export NDP_SIM_GPUS=2
 run train job.yaml $tiny --set train.steps=2 --set train.output_dir=apart --device sim --transport local

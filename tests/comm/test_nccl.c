@@ -27,6 +27,13 @@ typedef struct world {
 } world;
 
 static world here;
+static ndp_device counted; /* w->device, whose urgent queues are counted */
+static int urgent;
+
+static ndp_status urgent_queue_create(ndp_device_context *c, ndp_queue **out) {
+    urgent++;
+    return ((const ndp_device *)counted.user)->urgent_queue_create(c, out);
+}
 
 #define WANT(cond, ...)                                                                                                \
     do {                                                                                                               \
@@ -41,9 +48,11 @@ static ndp_group everyone(const world *w) { return (ndp_group){0, 1, w->ranks, w
 static ndp_status open_device(world *w) {
     const ndp_cuda_api *api;
     NDP_TRY(ndp_cuda_load(true, true, &api));
-    w->device = api->device;
-    NDP_TRY(w->device->open(w->device, &(ndp_device_opts){.local_rank = w->rank, .node_ranks = w->ranks, .share = true},
-                            &w->context));
+    counted = *api->device;
+    counted.user = api->device, counted.urgent_queue_create = urgent_queue_create;
+    w->device = &counted;
+    NDP_TRY(w->device->open(
+        api->device, &(ndp_device_opts){.local_rank = w->rank, .node_ranks = w->ranks, .share = true}, &w->context));
     NDP_TRY(w->device->queue_create(w->context, &w->queue));
     NDP_TRY(w->device->memory_map(w->context, 2 * ROOM, NDP_MEMORY_DEVICE, (void **)&w->memory));
     NDP_TRY(w->device->memory_map(w->context, 2 * ROOM, NDP_MEMORY_HOST, (void **)&w->pinned));
@@ -318,6 +327,30 @@ static ndp_status unexpected_messages(world *w) {
     return NDP_OK;
 }
 
+static ndp_status sum_once(world *w, int64_t count) {
+    ndp_comm_call c = {.kind = NDP_WORK_ALL_REDUCE, .in = w->memory, .out = w->memory, .count = count, .type = NDP_F32};
+    return run(w, w->of_nccl, c, 1, false);
+}
+
+/* Operations have an urgent queue; a communicator that shares the queue of another makes none, and both give the right
+ * bits one after the other. */
+static ndp_status queues(world *w) {
+    ndp_comm *first, *second, *own = w->of_nccl;
+    NDP_TRY(ndp_comm_create(w->nccl, everyone(w), "first", &first));
+    NDP_TRY(ndp_comm_create(w->nccl, everyone(w), "second", &second));
+    ndp_comm_share_queue(second, first);
+    int before = urgent;
+    for (int i = 0; i < 6; i++) {
+        w->of_nccl = i % 2 ? first : second;
+        NDP_TRY(sum_once(w, 1000 + i));
+    }
+    w->of_nccl = own;
+    WANT(urgent == before + 1, "two communicators on one queue have made %d urgent ones", urgent - before);
+    ndp_comm_destroy(second);
+    ndp_comm_destroy(first);
+    return NDP_OK;
+}
+
 /* ---- the tests ---- */
 
 typedef struct part {
@@ -330,6 +363,7 @@ static const part parts[] = {
     {"several_groups", several_groups},
     {"messages", messages},
     {"unexpected_messages", unexpected_messages},
+    {"queues", queues},
 };
 
 static ndp_status tell(world *w, ndp_status st) {
@@ -350,11 +384,6 @@ static ndp_status run_all(world *w) {
 }
 
 /* ---- failures ---- */
-
-static ndp_status sum_once(world *w, int64_t count) {
-    ndp_comm_call c = {.kind = NDP_WORK_ALL_REDUCE, .in = w->memory, .out = w->memory, .count = count, .type = NDP_F32};
-    return run(w, w->of_nccl, c, 1, false);
-}
 
 /* Rank 1 receives the messages of rank 0 in another order. */
 static ndp_status other_order(world *w) {

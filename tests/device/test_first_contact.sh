@@ -86,9 +86,9 @@ hanging=$!
 contact "$bundle" NDP_TEST_DEVICE=sim NDP_TEST_SMALL=1 FIRST_CONTACT_SECONDS=6000
 code_is 0
 checks >has
-for check in env test_product test_xent test_step_ops test_update test_op_kernels test_attention test_delta_rule golden \
-    "same run twice, same bits" "verify 8 ranks" test_op_kernels.memcheck test_attention.memcheck test_delta_rule.memcheck \
-    test_op_kernels.racecheck test_attention.racecheck test_delta_rule.racecheck bench.tiny peer.tiny; do
+for check in env test_product test_attention golden "same run twice, same bits" bench.tiny test_xent test_step_ops test_update \
+    test_op_kernels test_delta_rule "verify 8 ranks" peer.tiny test_op_kernels.memcheck test_attention.memcheck \
+    test_delta_rule.memcheck test_op_kernels.racecheck test_attention.racecheck test_delta_rule.racecheck; do
     echo "$check: passed"
 done >wanted
 cmp -s has wanted || fail "the table: $(diff has wanted)"
@@ -141,6 +141,20 @@ lines calls 1 '^bench_gpu 1.5b 1 1024 4 5 cuda '
 lines calls 1 '^python3 .*/peer.py --shape 1.5b --batch 1 --seq 1024 --accumulate 4 --states fp32 LD_LIBRARY_PATH= '
 says "$logs/peer.1.5b" '"states": "fp32", "torch": "0"'
 
+# A part alone, without the peer.
+(cd fast && rm -f called && env -i PATH="$work/stubs:/usr/bin:/bin" FIRST_CONTACT_SECONDS=6000 ./first-contact quick) >out 2>err </dev/null
+code=$?
+code_is 0
+checks >has
+[ "$(tr '\n' ' ' <has)" = "env: passed test_product: passed test_attention: passed golden: passed same run twice, same bits: passed bench.smollm2: passed " ] ||
+    fail "the table: $(cat has)"
+(cd fast && rm -f called && env -i PATH="$work/stubs:/usr/bin:/bin" FIRST_CONTACT_SECONDS=6000 ./first-contact rest) >out 2>err </dev/null
+code=$?
+code_is 0
+checks >has
+lines has 0 'test_product|golden|peer|bench.smollm2'
+lines has 1 '^bench.1.5b: passed$'
+
 # ---- what fails, and what hangs ----
 
 stub fast/bin/test_xent 'exit 3'
@@ -180,6 +194,8 @@ contact fast
 code_is 1
 checks >has
 lines has 0 passed
-says has '^test_product: FAILED: over 60 s$' 'NOT RUN: no time left$'
+# Whatever the others take, the speed of each shape is measured.
+says has '^test_product: FAILED: over 30 s$' '^bench.smollm2: FAILED: over 30 s$' '^bench.1.5b: FAILED: over [34][0-9] s$' \
+    'racecheck: NOT RUN: no time left$'
 [ "$(cat clock)" -le 1300 ] || fail "it takes $(($(cat clock) - 1000)) s, and has 300"
 end_of_cases

@@ -125,6 +125,21 @@ static void marks_order_queues_and_allocate_nothing(void **) {
     ndp_gpu_close(c);
 }
 
+/* As NCCL's streams and those of kernels. */
+static void an_urgent_queue_comes_first(void **) {
+    ndp_device_context *c = opened();
+    ndp_queue *plain, *urgent;
+    int of_plain = 0, of_urgent = 0;
+    CHECK_OK(ndp_gpu_queue_create(c, &plain));
+    CHECK_OK(ndp_gpu_urgent_queue_create(c, &urgent));
+    assert_int_equal(cudaStreamGetPriority((cudaStream_t)ndp_gpu_stream(plain), &of_plain), cudaSuccess);
+    assert_int_equal(cudaStreamGetPriority((cudaStream_t)ndp_gpu_stream(urgent), &of_urgent), cudaSuccess);
+    assert_true(of_urgent < of_plain);
+    ndp_gpu_queue_destroy(plain);
+    ndp_gpu_queue_destroy(urgent);
+    ndp_gpu_close(c);
+}
+
 /* A mark that is used after its event was recorded again waits for more, and still for what it is for. */
 static void an_old_mark_waits_for_more(void **) {
     ndp_device_context *c = opened();
@@ -313,6 +328,7 @@ int main(void) {
                                        cmocka_unit_test(more_ranks_than_gpus_are_refused_unless_they_share),
                                        cmocka_unit_test(memory_is_zero_and_what_does_not_fit_is_refused_with_numbers),
                                        cmocka_unit_test(marks_order_queues_and_allocate_nothing),
+                                       cmocka_unit_test(an_urgent_queue_comes_first),
                                        cmocka_unit_test(an_old_mark_waits_for_more),
                                        cmocka_unit_test(stamps_time_what_is_between_them),
                                        cmocka_unit_test(stamps_that_were_not_reached_have_no_time),

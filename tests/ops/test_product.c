@@ -83,6 +83,64 @@ static void check_product(const way *w, int64_t m, int64_t n, int64_t k, ndp_dty
         free(base[i]);
 }
 
+/* dy in fp32 of operands in bf16, as of a router's logits: each element is off by less than 2^-19 of the sum of |a b|,
+ * and by half a unit where it is bf16. */
+static void check_mixed(const way *w, int64_t m, int64_t n, int64_t k, bool wide, int added, int layout, int split) {
+    void *base[4] = {0};
+    bool dw = w->op == &ndp_op_linear_dw;
+    ndp_dtype to = wide ? NDP_F32 : NDP_BF16;
+    ndp_view a = stored(NDP_F32, w->trans_a ? k : m, w->trans_a ? m : k, layout, 1, &base[0]);
+    ndp_view b = stored(NDP_BF16, k, n, (layout + 1) % LAYOUTS, 2, &base[1]);
+    ndp_view out = stored(to, m, n, (layout + 2) % LAYOUTS, 3, &base[2]), more = {0};
+    ndp_view expected = plain_product(&a, w->trans_a, &b, false), bound = matrix(NDP_F64, m, n);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double sum = 0;
+            for (int64_t l = 0; l < k; l++)
+                sum += fabs((w->trans_a ? ndp_view_get(&a, l, i) : ndp_view_get(&a, i, l)) * ndp_view_get(&b, l, j));
+            ndp_view_set(&bound, i, j, sum);
+        }
+    if (added == ADDED && !dw)
+        more = stored(to, m, n, layout, 4, &base[3]);
+    else if (added != NOTHING)
+        more = out;
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; more.data && j < n; j++)
+            ndp_view_set(&expected, i, j, ndp_view_get(&expected, i, j) + ndp_view_get(&more, i, j));
+    if (more.data != out.data)
+        fill(&out, NAN);
+    ndp_op_attr attr = {.accumulate = dw && added != NOTHING, .wide_grad = wide};
+    ndp_view in[3] = {a, b, dw ? (ndp_view){0} : more};
+    run_op_split(w->op, &attr, in, &out, tested(), 1, split);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double x = ndp_view_get(&expected, i, j), far = fabs(ndp_view_get(&out, i, j) - x);
+            double allowed = ndp_view_get(&bound, i, j) * 0x1p-19 + fabs(x) * (wide ? 0x1p-23 : 0x1p-8);
+            if (!(far <= allowed))
+                fail_msg("%s, m %lld n %lld k %lld, to %s, added %d, layout %d, split %d: [%lld,%lld] off by %g of %g",
+                         w->op->name, (long long)m, (long long)n, (long long)k, ndp_dtype_name(to), added, layout,
+                         split, (long long)i, (long long)j, far, allowed);
+        }
+    free_matrices(&expected, 1);
+    free_matrices(&bound, 1);
+    for (int i = 0; i < 4; i++)
+        free(base[i]);
+}
+
+static void products_of_two_types(void **state) {
+    (void)state;
+    static const int64_t sizes[][3] = {{1, 1, 1},    {1, 7, 5},     {7, 1, 3},   {2, 3, 1},      {5, 9, 17},
+                                       {33, 16, 64}, {129, 67, 31}, {65, 97, 8}, {17, 130, 257}, {3, 5, 2999}};
+    for (int s = 0; s < NDP_COUNT(sizes); s++)
+        for (int dw = 0; dw < 2; dw++)
+            for (int added = NOTHING; added <= IN_PLACE; added++)
+                for (int layout = 0; layout < LAYOUTS; layout++)
+                    for (int wide = dw; wide < 2; wide++)
+                        for (int split = 0; split < 2 && !(dw && added == IN_PLACE); split++)
+                            check_mixed(&ways[1 + dw], sizes[s][0], sizes[s][1], sizes[s][2], wide, added, layout,
+                                        split * (1 + (s + layout) % NDP_SPLITS));
+}
+
 static void products_of_all_kinds(void **state) {
     (void)state;
     static const int64_t sizes[][3] = {{1, 1, 1},    {1, 7, 5},     {7, 1, 3},   {2, 3, 1},      {5, 9, 17},
@@ -192,8 +250,9 @@ static void newton_schulz_of_edge_cases(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_of_all_kinds), cmocka_unit_test(products_of_one_context),
-        cmocka_unit_test(newton_schulz_of_all_shapes), cmocka_unit_test(newton_schulz_of_edge_cases)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(products_of_all_kinds), cmocka_unit_test(products_of_two_types),
+                                       cmocka_unit_test(products_of_one_context),
+                                       cmocka_unit_test(newton_schulz_of_all_shapes),
+                                       cmocka_unit_test(newton_schulz_of_edge_cases)};
     return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));
 }

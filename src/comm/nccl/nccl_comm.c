@@ -1,8 +1,12 @@
 /* Communicators of NCCL: how ranks connect.
  *
  * The first communicator of a group is made from an id, which its rank 0 broadcasts on the host's transport; every
- * other one of the same group is split from it. So each ndp_comm has a communicator and a queue of its own, and gathers
- * do not wait behind reductions.
+ * other one of the same group is split from it. So each ndp_comm has a communicator of its own, and a queue of its own
+ * or one with others that are never under way at the same time: gathers do not wait behind reductions.
+ *
+ * Engines of one rank do not run at the same time, so the communicators of a later transport beside the same one of the
+ * host are those of an earlier one, where it has the same group by the same name: each takes memory of the GPU. Queues
+ * are its own.
  *
  * Messages. NCCL matches sends and receives of a pair of ranks by their order, and a queue runs its operations one
  * after the other. So each direction between two ranks has its own communicator and queue. On it there are only sends
@@ -123,22 +127,34 @@ static ndp_status tell(nccl_comm *c, const char *error) {
 static ndp_status link_up(nccl_comm *c, nccl_link *link, void *comm) {
     nccl_transport *t = transport_of(c);
     link->comm = comm;
+    link->users = malloc(sizeof *link->users);
+    NDP_CHECK_MEMORY(link->users, "for the communicator of group %s", c->base.name);
+    *link->users = 1;
     return nccl_settle(t, comm, c->base.name);
+}
+
+static void link_borrow(nccl_link *link, const nccl_link *of) {
+    link->comm = of->comm;
+    link->users = of->users;
+    ++*link->users;
 }
 
 /* After a failure nothing waits for peers. */
 static void link_down(nccl_comm *c, nccl_link *link) {
     nccl_transport *t = transport_of(c);
     bool failed = t->aborted || atomic_load(&t->base.health->failed) != 0;
-    if (link->comm && !failed)
+    bool last = link->comm && !(link->users && --*link->users > 0);
+    if (last && !failed)
         failed = t->api->comm_finalize(link->comm) || settle_for(t, link->comm, c->base.name, END_SECONDS) != NDP_OK;
-    if (link->comm && failed)
+    if (last && failed)
         nccl_abort_all(t);
     if (link->queue)
         device_of(c)->queue_destroy(link->queue);
-    if (link->comm)
+    if (last) {
         t->api->comm_release(link->comm);
-    link->comm = NULL;
+        free(link->users);
+    }
+    *link = (nccl_link){0};
 }
 
 /* ---- the communicator of collectives ---- */
@@ -154,13 +170,32 @@ static ndp_status from_id(nccl_comm *c, void **out) {
     return tell(c, api->comm_init(id, c->base.group.count, c->base.group.rank, c->base.name, out));
 }
 
+static bool same_group(const ndp_group *a, const ndp_group *b) {
+    return a->base == b->base && a->stride == b->stride && a->count == b->count;
+}
+
 static nccl_comm *of_same_group(const nccl_comm *c) {
-    const ndp_group *a = &c->base.group;
-    for (nccl_comm *o = transport_of(c)->comms; o; o = o->next) {
-        const ndp_group *b = &o->base.group;
-        if (o->collectives.comm && a->base == b->base && a->stride == b->stride && a->count == b->count)
-            return o;
-    }
+    nccl_comm *o = transport_of(c)->comms;
+    while (o && !(o->collectives.comm && same_group(&o->base.group, &c->base.group)))
+        o = o->next;
+    return o;
+}
+
+static bool has_link(const nccl_transport *t, const nccl_link *link) {
+    bool has = false;
+    for (const nccl_comm *o = t->comms; o; o = o->next)
+        has |= o->collectives.comm == link->comm;
+    return has;
+}
+
+/* A communicator of another transport whose group and name are those of c; NCCL's is not yet one of c's transport. */
+static nccl_comm *lender_of(const nccl_comm *c) {
+    const nccl_transport *own = transport_of(c);
+    for (nccl_transport *t = own->base.host->nccl; t; t = t->next)
+        for (nccl_comm *o = t != own && !t->aborted ? t->comms : NULL; o; o = o->next)
+            if (o->collectives.comm && same_group(&o->base.group, &c->base.group) &&
+                strcmp(o->base.name, c->base.name) == 0 && !has_link(own, &o->collectives))
+                return o;
     return NULL;
 }
 
@@ -181,14 +216,19 @@ static ndp_status number(nccl_comm *c) {
 }
 
 static ndp_status connect_group(nccl_comm *c) {
-    nccl_comm *first = of_same_group(c);
+    nccl_comm *first = of_same_group(c), *lender = lender_of(c);
     void *comm;
     ndp_comm_at(c->host, "connecting NCCL", -1, -1);
     NDP_TRY(ndp_barrier(c->host)); /* a rank that is missing is named here */
     NDP_TRY(number(c));
+    if (lender) {
+        link_borrow(&c->collectives, &lender->collectives);
+        c->lender = lender;
+        return NDP_OK;
+    }
     if (first) {
-        if (first->collectives.queue)
-            NDP_TRY(ndp_transport_drain(&transport_of(c)->base, first->collectives.queue));
+        if (*nccl_queue_of(first))
+            NDP_TRY(ndp_transport_drain(&transport_of(c)->base, *nccl_queue_of(first)));
         NDP_TRY(split(c, first, true, c->base.group.rank, &comm));
     } else {
         NDP_TRY(from_id(c, &comm));
@@ -235,6 +275,8 @@ ndp_status nccl_comm_create(ndp_transport *t, ndp_group group, const char *name,
     return NDP_OK;
 }
 
+void nccl_comm_share_queue(ndp_comm *c, ndp_comm *of) { ((nccl_comm *)c)->shares = (nccl_comm *)of; }
+
 void nccl_comm_destroy(ndp_comm *base) {
     nccl_comm *c = (nccl_comm *)base;
     for (int p = 0; p < base->group.count; p++) {
@@ -249,6 +291,7 @@ void nccl_comm_destroy(ndp_comm *base) {
     ndp_comm_destroy(c->host);
     free(c->to);
     free(c->from);
+    free(c->paired);
     free(c->messages);
     free(c);
 }
@@ -278,6 +321,13 @@ static ndp_status connect_pair(nccl_comm *c, int from, int to, const uint64_t *o
     if (!sent)
         return NDP_OK;
     bool member = me == from || me == to;
+    const nccl_comm *lender = c->lender;
+    c->paired[from * n + to] = true;
+    if (lender && lender->paired && lender->paired[from * n + to]) {
+        if (member)
+            link_borrow(me == from ? &c->to[to] : &c->from[from], me == from ? &lender->to[to] : &lender->from[from]);
+        return NDP_OK;
+    }
     NDP_TRY(split(c, c, member, me == to, &comm));
     if (member)
         return link_up(c, me == from ? &c->to[to] : &c->from[from], comm);
@@ -293,7 +343,8 @@ ndp_status nccl_comm_connect(ndp_comm *base, const uint64_t *sends, const uint64
     uint64_t *orders = calloc(2 * n * n, sizeof *orders);
     c->to = calloc(n, sizeof *c->to);
     c->from = calloc(n, sizeof *c->from);
-    if (!orders || !c->to || !c->from) {
+    c->paired = calloc(n * n, sizeof *c->paired);
+    if (!orders || !c->to || !c->from || !c->paired) {
         free(orders);
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the messages of group %s", base->name);
     }

@@ -8,6 +8,7 @@
 /* A communicator of NCCL and the queue that its operations are submitted to; comm NULL: none. */
 typedef struct nccl_link {
     void *comm;
+    int *users; /* links that have it; shared by them */
     ndp_queue *queue;
     uint32_t messages; /* begun on it */
 } nccl_link;
@@ -17,9 +18,12 @@ typedef struct nccl_comm {
     struct nccl_comm *next; /* of the transport */
     ndp_comm *host;         /* the same group, on the host's transport */
     nccl_link collectives;
-    nccl_link *to, *from;       /* for messages, by group rank; NULL before ndp_comm_connect */
-    ndp_nccl_message *messages; /* 2 a rank: those of one exchange */
-    void *scratch;              /* sums that are then added to a result */
+    struct nccl_comm *shares;       /* whose queue its collectives run on; NULL: its own */
+    nccl_link *to, *from;           /* for messages, by group rank; NULL before ndp_comm_connect */
+    const struct nccl_comm *lender; /* whose communicator of NCCL it has, until it is connected; NULL: its own */
+    bool *paired;                   /* [from, to] of all ranks of the group: there are messages */
+    ndp_nccl_message *messages;     /* 2 a rank: those of one exchange */
+    void *scratch;                  /* sums that are then added to a result */
     size_t scratch_bytes;
 } nccl_comm;
 
@@ -45,6 +49,13 @@ void nccl_abort_all(nccl_transport *t);
 
 ndp_status nccl_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out);
 ndp_status nccl_comm_connect(ndp_comm *c, const uint64_t *sends, const uint64_t *receives);
+void nccl_comm_share_queue(ndp_comm *c, ndp_comm *of);
 void nccl_comm_destroy(ndp_comm *c);
+/* Where the queue of its collectives is; NULL there before the first. */
+static inline ndp_queue **nccl_queue_of(nccl_comm *c) {
+    while (c->shares)
+        c = c->shares;
+    return &c->collectives.queue;
+}
 
 #endif

@@ -25,7 +25,7 @@ static ndp_status take_scratch(nccl_comm *c, size_t bytes) {
     const ndp_transport *t = c->base.transport;
     if (c->scratch_bytes >= bytes)
         return NDP_OK;
-    NDP_TRY(ndp_transport_drain(c->base.transport, c->collectives.queue));
+    NDP_TRY(ndp_transport_drain(c->base.transport, c->base.queue));
     t->device->memory_unmap(t->context, c->scratch, c->scratch_bytes, NDP_MEMORY_DEVICE);
     c->scratch = NULL;
     c->scratch_bytes = 0;
@@ -43,7 +43,7 @@ static ndp_status add_scratch(const nccl_comm *c, const ndp_work *w) {
                               .in = &(void *){c->scratch},
                               .out = &(void *){w->out},
                               .count = w->count};
-    return w->comm->transport->device->sum(c->collectives.queue, &sum);
+    return w->comm->transport->device->sum(c->base.queue, &sum);
 }
 
 /* The messages of an operation in which every rank sends to others: c->messages, *n of them. */
@@ -118,23 +118,25 @@ static ndp_status nccl_begin(ndp_work *w) {
     NDP_CHECK(link, "a message of group %s to or from rank %d, without ndp_comm_connect", c->base.name, w->peer);
     if (ndp_work_is_message(w))
         ndp_journal_set_sequence(&t->base.journals[t->base.rank], w, ++link->messages);
-    if (!link->queue)
-        NDP_TRY(d->queue_create(t->base.context, &link->queue));
-    c->base.queue = c->collectives.queue;
+    ndp_queue **own = ndp_work_is_message(w) ? &link->queue : nccl_queue_of(c);
+    if (!*own)
+        NDP_TRY(ndp_urgent_queue_create(d, t->base.context, own));
+    ndp_queue *queue = *own;
+    c->base.queue = *nccl_queue_of(c);
     if (scratch)
         NDP_TRY(take_scratch(c, ndp_work_bytes(w)));
     NDP_TRY(d->mark(w->queue, &ready));
-    NDP_TRY(d->after(link->queue, &ready));
-    const char *error = submit(c, link, w, d->stream(link->queue));
+    NDP_TRY(d->after(queue, &ready));
+    const char *error = submit(c, link, w, d->stream(queue));
     if (error) { /* where the device has failed, that is why */
-        NDP_TRY(d->mark(link->queue, &ready));
+        NDP_TRY(d->mark(queue, &ready));
         return nccl_failed(t, c->base.name, error);
     }
     NDP_TRY(nccl_settle_begin(c, link, w));
     if (scratch)
         NDP_TRY(add_scratch(c, w));
     w->in_place = true;
-    return d->mark(link->queue, &w->done);
+    return d->mark(queue, &w->done);
 }
 
 static ndp_status nccl_wait(ndp_work *w) {
@@ -177,6 +179,9 @@ typedef struct nccl_list {
 
 static const char *add_link(nccl_transport *t, void *comm, void *user) {
     nccl_list *l = user;
+    for (int i = 0; l->of && i < l->n; i++) /* of another transport as well */
+        if (l->of[i] == comm)
+            return NULL;
     if (l->of)
         l->of[l->n] = comm;
     l->n += !t->aborted;
@@ -221,6 +226,7 @@ static const ndp_transport_ops nccl_ops = {
     .name = "nccl",
     .comm_create = nccl_comm_create,
     .comm_connect = nccl_comm_connect,
+    .comm_share_queue = nccl_comm_share_queue,
     .comm_destroy = nccl_comm_destroy,
     .begin = nccl_begin,
     .wait = nccl_wait,

@@ -226,7 +226,7 @@ static ndp_status queue_new(ndp_transport *t, ndp_queue **out) {
     ndp_local *world = world_of(t);
     local_queue *q = malloc(sizeof *q);
     ndp_status st =
-        q ? t->device->queue_create(t->context, out) : NDP_FAIL(NDP_ENOMEM, "not enough memory for a queue");
+        q ? ndp_urgent_queue_create(t->device, t->context, out) : NDP_FAIL(NDP_ENOMEM, "not enough memory for a queue");
     if (st != NDP_OK) {
         free(q);
         return st;

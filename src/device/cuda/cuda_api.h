@@ -5,7 +5,7 @@
 
 #include "device/device.h"
 
-enum { NDP_CUDA_API_VERSION = 6 };
+enum { NDP_CUDA_API_VERSION = 7 };
 
 /* What a plugin calls. */
 typedef struct ndp_cuda_host {

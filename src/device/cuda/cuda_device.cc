@@ -150,14 +150,17 @@ void ndp_gpu_memory_unmap(ndp_device_context *c, void *data, size_t bytes, ndp_m
 
 /* ---- queues ---- */
 
-static cudaError_t create_queue(ndp_queue *q) {
-    cudaError_t e = cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking);
+static cudaError_t create_queue(ndp_queue *q, bool urgent) {
+    int least = 0, greatest = 0;
+    cudaError_t e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    if (e == cudaSuccess)
+        e = cudaStreamCreateWithPriority(&q->stream, cudaStreamNonBlocking, urgent ? greatest : least);
     for (int i = 0; i < NDP_QUEUE_EVENTS && e == cudaSuccess; i++)
         e = cudaEventCreateWithFlags(&q->events[i], cudaEventDisableTiming);
     return e;
 }
 
-ndp_status ndp_gpu_queue_create(ndp_device_context *c, ndp_queue **out) {
+static ndp_status create(ndp_device_context *c, bool urgent, ndp_queue **out) {
     if (c->failed)
         return c->failed;
     CUDA_TRY(c, "choosing the GPU", cudaSetDevice(c->gpu));
@@ -165,7 +168,7 @@ ndp_status ndp_gpu_queue_create(ndp_device_context *c, ndp_queue **out) {
     if (!q)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a queue");
     q->context = c;
-    cudaError_t e = create_queue(q);
+    cudaError_t e = create_queue(q, urgent);
     if (e != cudaSuccess) {
         ndp_gpu_queue_destroy(q);
         return ndp_gpu_failed(c, e, "creating a queue");
@@ -173,6 +176,9 @@ ndp_status ndp_gpu_queue_create(ndp_device_context *c, ndp_queue **out) {
     *out = q;
     return NDP_OK;
 }
+
+ndp_status ndp_gpu_queue_create(ndp_device_context *c, ndp_queue **out) { return create(c, false, out); }
+ndp_status ndp_gpu_urgent_queue_create(ndp_device_context *c, ndp_queue **out) { return create(c, true, out); }
 
 void ndp_gpu_queue_destroy(ndp_queue *q) {
     if (!q)

@@ -13,6 +13,7 @@ long ndp_gpu_opens(void);      /* contexts so far, of all threads */
 ndp_status ndp_gpu_memory_map(ndp_device_context *c, size_t bytes, ndp_memory_kind kind, void **out);
 void ndp_gpu_memory_unmap(ndp_device_context *c, void *data, size_t bytes, ndp_memory_kind kind);
 ndp_status ndp_gpu_queue_create(ndp_device_context *c, ndp_queue **out);
+ndp_status ndp_gpu_urgent_queue_create(ndp_device_context *c, ndp_queue **out);
 void ndp_gpu_queue_destroy(ndp_queue *q);
 ndp_status ndp_gpu_copy(ndp_queue *q, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                         size_t rows);

@@ -39,6 +39,7 @@ struct ndp_sim_stream {
     std::deque<Operation> waiting;
     size_t done, submitted;
     size_t number = 0; /* of those of its GPU */
+    int priority = 0;
 };
 /* Everything that was submitted to the stream before operation `before`. NULL: never recorded. With times, an operation
  * of the stream writes `*seconds`, which lives as long as one of them. */
@@ -358,11 +359,19 @@ int ndp_sim_submit_when(void *stream, int (*try_run)(void *user), void *user) {
 
 void ndp_sim_submit(cudaStream_t s, std::function<void()> op) { submit(s, std::move(op)); }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) {
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
+    *least = 0, *greatest = -5;
+    return me().broken;
+}
+cudaError_t cudaStreamGetPriority(cudaStream_t s, int *priority) {
+    *priority = s->priority;
+    return me().broken;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned, int priority) {
     ndp_sim_count_allocation();
     Hold hold(streams_lock());
     static std::map<int, size_t> made;
-    *s = new ndp_sim_stream{this_thread(), me().gpu, {}, 0, 0, ++made[me().gpu]};
+    *s = new ndp_sim_stream{this_thread(), me().gpu, {}, 0, 0, ++made[me().gpu], priority};
     streams().push_back(*s);
     return me().broken;
 }

@@ -1,4 +1,5 @@
-/* gelu and the gates, and their gradients. */
+/* gelu and the gates, and their gradients. All operands are loaded before one is widened, so that the loads are under
+ * way together. */
 #include "ops/cuda/cuda_kernel.cuh"
 #include "ops/cuda/cuda_kernels.hpp"
 
@@ -48,7 +49,8 @@ NDP_CUDA_KERNEL(gelu_erf)
 template <bool ERF> struct gelu_bwd_each {
     ndp_view dy, x, dx;
     __device__ void operator()(int64_t r, int64_t c) const {
-        ndp_lanes d = ndp_get8(dy, r, c), v = ndp_get8(x, r, c);
+        ndp_raw p = ndp_load8(dy, r, c), q = ndp_load8(x, r, c);
+        ndp_lanes d = ndp_widen(dy.dtype, p), v = ndp_widen(x.dtype, q);
         for (int k = 0; k < NDP_LANES; k++) {
             float slope;
             plain_of<ERF>(v.x[k], &slope);
@@ -74,7 +76,8 @@ template <bool GELU> static __device__ __forceinline__ float gate_of(float x, fl
 template <bool GELU> struct gate_each {
     ndp_view x, y;
     __device__ void operator()(int64_t r, int64_t c) const {
-        ndp_lanes g = ndp_get8(ndp_cut(x, 0, y.cols), r, c), u = ndp_get8(ndp_cut(x, y.cols, y.cols), r, c);
+        ndp_raw p = ndp_load8(ndp_cut(x, 0, y.cols), r, c), q = ndp_load8(ndp_cut(x, y.cols, y.cols), r, c);
+        ndp_lanes g = ndp_widen(x.dtype, p), u = ndp_widen(x.dtype, q);
         float slope;
         for (int k = 0; k < NDP_LANES; k++)
             g.x[k] = gate_of<GELU>(g.x[k], &slope) * u.x[k];
@@ -93,8 +96,9 @@ NDP_CUDA_KERNEL(geglu)
 template <bool GELU> struct gate_bwd_each {
     ndp_view dy, x, dx;
     __device__ void operator()(int64_t r, int64_t c) const {
-        ndp_lanes d = ndp_get8(dy, r, c), g = ndp_get8(ndp_cut(x, 0, dy.cols), r, c),
-                  u = ndp_get8(ndp_cut(x, dy.cols, dy.cols), r, c), up;
+        ndp_raw p = ndp_load8(dy, r, c), q = ndp_load8(ndp_cut(x, 0, dy.cols), r, c),
+                s = ndp_load8(ndp_cut(x, dy.cols, dy.cols), r, c);
+        ndp_lanes d = ndp_widen(dy.dtype, p), g = ndp_widen(x.dtype, q), u = ndp_widen(x.dtype, s), up;
         for (int k = 0; k < NDP_LANES; k++) {
             float slope;
             up.x[k] = d.x[k] * gate_of<GELU>(g.x[k], &slope);

@@ -1,9 +1,12 @@
 /* heads_split, heads_merge: runs of columns to rows of their own and back; chunk_order. */
-extern "C" {
-#include "ops/heads.h"
-}
 #include "ops/cuda/cuda_kernel.cuh"
 #include "ops/cuda/cuda_kernels.hpp"
+
+extern "C" {
+#define inline __host__ __device__ inline /* kernels also call the functions of this header */
+#include "ops/heads.h"
+#undef inline
+}
 
 struct heads_split_each {
     ndp_heads h;

@@ -78,17 +78,33 @@ static __device__ __forceinline__ ndp_raw ndp_load8(const ndp_view &v, int64_t r
     return out;
 }
 
-/* Stores those that are inside the row. */
+/* A store of 16 bytes, which the compiler cannot take apart as it may one of a uint4. */
+#ifdef NDP_SIM
+static inline void ndp_store16(void *to, const uint4 &v) { *(uint4 *)to = v; }
+#else
+static __device__ __forceinline__ void ndp_store16(void *to, const uint4 &v) {
+    asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+#endif
+template <bool WHOLE> static __device__ __forceinline__ void ndp_put16(void *to, const uint4 &v) {
+    if constexpr (WHOLE)
+        ndp_store16(to, v);
+    else
+        *(uint4 *)to = v;
+}
+
+/* Stores those that are inside the row. WHOLE: by ndp_store16, which takes registers. */
+template <bool WHOLE = false>
 static __device__ __forceinline__ void ndp_store8(const ndp_view &v, int64_t r, int64_t c, const ndp_raw &in) {
     int64_t i = r * v.ld + c;
     bool whole = c + NDP_LANES <= v.cols;
     uint16_t *h = (uint16_t *)v.data + i;
     float *f = (float *)v.data + i;
     if (v.dtype == NDP_BF16 && whole && ndp_aligned16(h)) {
-        *(uint4 *)h = make_uint4(in.w[0], in.w[1], in.w[2], in.w[3]);
+        ndp_put16<WHOLE>(h, make_uint4(in.w[0], in.w[1], in.w[2], in.w[3]));
     } else if (v.dtype == NDP_F32 && whole && ndp_aligned16(f)) {
-        ((uint4 *)f)[0] = make_uint4(in.w[0], in.w[1], in.w[2], in.w[3]);
-        ((uint4 *)f)[1] = make_uint4(in.w[4], in.w[5], in.w[6], in.w[7]);
+        ndp_put16<WHOLE>(f, make_uint4(in.w[0], in.w[1], in.w[2], in.w[3]));
+        ndp_put16<WHOLE>(f + 4, make_uint4(in.w[4], in.w[5], in.w[6], in.w[7]));
     } else {
         for (int k = 0; k < NDP_LANES; k++)
             if (c + k < v.cols && v.dtype == NDP_BF16)
@@ -137,6 +153,12 @@ static __device__ __forceinline__ int64_t ndp_div(int64_t a, int64_t b) {
 }
 
 /* ---- sums ---- */
+
+/* As ndp_split_at, of a number that the device alone knows. A sum of one term is not split. */
+static __device__ __forceinline__ int64_t ndp_sum_split_at(int64_t n, int place) {
+    int64_t at = n * place / (2 * NDP_SPLITS + 1);
+    return place == 0 || n < 2 ? n : at > 0 ? at : 1;
+}
 
 /* All lanes get the sum (or the maximum) over the warp. */
 static __device__ __forceinline__ float ndp_warp_sum(float x) {

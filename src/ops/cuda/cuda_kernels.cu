@@ -3,11 +3,11 @@
 #include "device/cuda/cuda_guard.hpp"
 #include "device/cuda/cuda_host.hpp"
 #include "ops/cuda/cuda_kernels.hpp"
+#include "ops/cuda/cuda_product.hpp"
 
 #define KERNEL(op) &ndp_cuda_##op,
 #define NONE(op) nullptr,
-static const ndp_kernel *const kernels[NDP_OP_COUNT] = {
-    NDP_OP_LIST(KERNEL, KERNEL, KERNEL, KERNEL, NONE, NONE, NONE)};
+static const ndp_kernel *const kernels[NDP_OP_COUNT] = {NDP_OP_LIST(KERNEL, KERNEL, KERNEL, KERNEL, NONE, NONE, NONE)};
 
 /* Defined by the runtime of each: cuda_start.cc, sim_start.cc. */
 extern const char *const ndp_cuda_name;
@@ -27,6 +27,7 @@ static const ndp_device device = {.name = ndp_cuda_name,
                                   .memory_map = ndp_gpu_memory_map,
                                   .memory_unmap = ndp_gpu_memory_unmap,
                                   .queue_create = ndp_gpu_queue_create,
+                                  .urgent_queue_create = ndp_gpu_urgent_queue_create,
                                   .queue_destroy = ndp_gpu_queue_destroy,
                                   .copy = ndp_gpu_copy,
                                   .mark = ndp_gpu_mark,
@@ -41,7 +42,8 @@ static const ndp_device device = {.name = ndp_cuda_name,
                                   .full_name = ndp_gpu_full_name,
                                   .sum = ndp_gpu_sum,
                                   .write_word = ndp_gpu_write_word_on,
-                                  .stream = ndp_gpu_stream};
+                                  .stream = ndp_gpu_stream,
+                                  .plain_products = ndp_cuda_plain_products};
 
 static ndp_status start(const ndp_cuda_host *host) {
     ndp_cuda_host_set(host);

@@ -65,17 +65,11 @@ static __device__ __forceinline__ void stack_store(const ndp_view &to, const ndp
         }
 }
 
-/* As ndp_split_at, of a number that the device alone knows. A sum of one term is not split. */
-static __device__ __forceinline__ int64_t stack_split_at(int64_t n, int place) {
-    int64_t at = n * place / (2 * NDP_SPLITS + 1);
-    return place == 0 || n < 2 ? n : at > 0 ? at : 1;
-}
-
 /* sums = op(a) op(b) for the tile, over k of `depth`. */
 static __device__ __forceinline__ void stack_sum(float (&sums)[EACH][EACH], const stack_call &c,
                                                  const ndp_tile_operand &a, const ndp_tile_operand &b,
                                                  const stack_place &t, int64_t depth) {
-    int64_t at = stack_split_at(depth, c.place);
+    int64_t at = ndp_sum_split_at(depth, c.place);
     sum_tile(sums, a, b, t.row, t.col, 0, at);
     if (at == depth)
         return;
@@ -113,7 +107,7 @@ __global__ void __launch_bounds__(MMA_THREADS, 2) ndp_stack_rows_bf16_kernel(con
     if (t.e < c.groups)
         ndp_mma_tile<true, B_ALONG>(sums, {stack_rows(c.a, t.first, n), n},
                                     {stack_rows(c.b, t.e * size, size), c.to.cols}, t.row, t.col,
-                                    stack_split_at(depth, c.place), depth);
+                                    ndp_sum_split_at(depth, c.place), depth);
     ndp_view added = c.added;
     if (added.data)
         added = stack_rows(added, t.first, n);
@@ -144,7 +138,7 @@ static __global__ void __launch_bounds__(MMA_THREADS, 2) ndp_stack_sum_bf16_kern
     ndp_mma_sums sums = {};
     if (n > 0)
         ndp_mma_tile<false, false>(sums, {stack_rows(c.a, t.first, n), size}, {stack_rows(c.b, t.first, n), c.to.cols},
-                                   t.row, t.col, stack_split_at(n, c.place), n);
+                                   t.row, t.col, ndp_sum_split_at(n, c.place), n);
     ndp_mma_store(to, c.accumulate ? to : ndp_view{}, sums, t.row, t.col);
 }
 

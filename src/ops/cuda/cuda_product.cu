@@ -1,7 +1,10 @@
 /* Products of views. Rows of ours are columns of cuBLASLt's, so to^T = op(b)^T op(a)^T: it gets the operands exchanged.
  *
  * A split product (ops/op.h) is two of parts of k; the second is added to the first. A result in bf16 is summed in fp32
- * first, so that it is rounded once, as a whole one is. */
+ * first, so that it is rounded once, as a whole one is.
+ *
+ * A product of fp32 and bf16 is two of bf16, with the fp32 operand as the sum of two of 8 bits each: what they leave
+ * out of an element x is below 2^-16 |x|. */
 #include "ops/cuda/cuda_kernel.cuh"
 #include "ops/cuda/cuda_product.hpp"
 #include "ops/cuda/cuda_product_plan.hpp"
@@ -35,6 +38,22 @@ struct finish_each {
                 x.x[k] += y.x[k];
         }
         ndp_set8(to, r, c, x);
+    }
+};
+
+/* The sum of the parts, one below the other, is x: each has 8 bits of its 24. Of what is not finite, or rounds to
+ * infinity, the first has all. */
+struct cut_each {
+    ndp_view x, parts;
+    __device__ void operator()(int64_t r, int64_t c) const {
+        ndp_lanes rest = ndp_get8(x, r, c);
+        for (int i = 0; i < NDP_F32_PARTS; i++) {
+            ndp_raw part = ndp_narrow(NDP_BF16, rest);
+            ndp_lanes taken = ndp_widen(NDP_BF16, part);
+            ndp_store8(parts, i * x.rows + r, c, part);
+            for (int k = 0; k < NDP_LANES; k++)
+                rest.x[k] = fabsf(taken.x[k]) < INFINITY ? rest.x[k] - taken.x[k] : 0;
+        }
     }
 };
 
@@ -77,10 +96,8 @@ static ndp_status check(const ndp_cuda_product &p) {
 }
 
 /* The library adds a bias of the result's type in most products. Otherwise it is written first, and added to. What the
- * library has no algorithm for, as for operands of two types, a kernel of our own computes. */
+ * library has no algorithm for a kernel of our own computes. */
 static ndp_status multiply_whole(const ndp_op_call *c, const ndp_cuda_product &p, void *workspace) {
-    if (p.a.dtype != p.b.dtype)
-        return ndp_cuda_multiply_plain(c, p);
     const ndp_matmul_plan *plan = nullptr;
     ndp_matmul m = matmul_of(c, p, workspace);
     if (!p.bias.data || p.bias.dtype == p.to.dtype)
@@ -127,10 +144,39 @@ static ndp_status multiply_parts(const ndp_op_call *c, const ndp_cuda_product &p
     return narrow ? ndp_each8(c, &p.to, finish_each{first.to, p.added, p.bias, p.to, p.beta}) : NDP_OK;
 }
 
+static ndp_status multiply(const ndp_op_call *c, const ndp_cuda_product &p, void *scratch) {
+    int64_t k = depth_of(p), at = k > 1 ? ndp_split_at(k, ndp_split_place(c->exec)) : k;
+    return at < k ? multiply_parts(c, p, at, scratch) : multiply_whole(c, p, scratch);
+}
+
+/* ---- products of two types ---- */
+
+static ndp_status multiply_mixed(const ndp_op_call *c, const ndp_cuda_product &p, void *scratch) {
+    bool narrow = p.to.dtype == NDP_BF16, a_is_wide = p.a.dtype == NDP_F32;
+    const ndp_view &wide = a_is_wide ? p.a : p.b;
+    char *rest = (char *)scratch + ndp_cuda_workspace(&p.to);
+    ndp_view parts = {rest + ndp_mixed_sums(&p.to), NDP_BF16, NDP_F32_PARTS * wide.rows, wide.cols,
+                      ndp_parts_stride(&wide)};
+    ndp_cuda_product part = p;
+    if (narrow) {
+        part.to = {rest, NDP_F32, p.to.rows, p.to.cols, p.to.cols};
+        part.added = part.bias = none, part.beta = 0;
+    }
+    NDP_TRY(ndp_each8(c, &wide, cut_each{wide, parts}));
+    for (int i = 0; i < NDP_F32_PARTS; i++) {
+        ndp_view of = parts;
+        of.rows = wide.rows, of.data = (__nv_bfloat16 *)parts.data + i * wide.rows * parts.ld;
+        (a_is_wide ? part.a : part.b) = of;
+        NDP_TRY(multiply(c, part, scratch));
+        part = ndp_cuda_product_plus(part, part.to);
+        part.bias = none;
+    }
+    return narrow ? ndp_each8(c, &p.to, finish_each{part.to, p.added, p.bias, p.to, p.beta}) : NDP_OK;
+}
+
 ndp_status ndp_cuda_multiply(const ndp_op_call *c, const ndp_cuda_product &p, void *scratch) {
     if (!p.to.data)
         return NDP_OK;
     NDP_TRY(check(p));
-    int64_t k = depth_of(p), at = k > 1 ? ndp_split_at(k, ndp_split_place(c->exec)) : k;
-    return at < k ? multiply_parts(c, p, at, scratch) : multiply_whole(c, p, scratch);
+    return p.a.dtype == p.b.dtype ? multiply(c, p, scratch) : multiply_mixed(c, p, scratch);
 }

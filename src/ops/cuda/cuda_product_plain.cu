@@ -2,6 +2,9 @@
 #include "ops/cuda/cuda_product.hpp"
 #include "ops/cuda/cuda_product_tile.cuh"
 
+#include <cstdio>
+#include <mutex>
+
 static __device__ __forceinline__ void store_tile(const ndp_cuda_product &p, const float (&sums)[EACH][EACH],
                                                   int64_t row, int64_t col) {
     for (int i = 0; i < EACH; i++)
@@ -27,7 +30,31 @@ static __global__ void __launch_bounds__(THREADS)
     store_tile(p, sums, row + r, col + c);
 }
 
+/* ---- how many there were ---- */
+
+static std::mutex lock;
+static long submitted;
+static char first_text[128];
+
+static const char *type_text(const ndp_view &v) { return v.dtype == NDP_BF16 ? "bf16" : "fp32"; }
+
+static void count(const ndp_op_call *c, const ndp_cuda_product &p) {
+    std::lock_guard<std::mutex> hold(lock);
+    if (submitted++ == 0)
+        snprintf(first_text, sizeof first_text, "%s, %s [%lld,%lld] = %s times %s over %lld", c->op->name,
+                 type_text(p.to), (long long)p.to.rows, (long long)p.to.cols, type_text(p.a), type_text(p.b),
+                 (long long)(p.trans_a ? p.a.rows : p.a.cols));
+}
+
+long ndp_cuda_plain_products(char *first, size_t room) {
+    std::lock_guard<std::mutex> hold(lock);
+    if (submitted > 0)
+        snprintf(first, room, "%s", first_text);
+    return submitted;
+}
+
 ndp_status ndp_cuda_multiply_plain(const ndp_op_call *c, const ndp_cuda_product &p) {
+    count(c, p);
     int64_t down = ndp_ceil_div(p.to.rows, TILE), across = ndp_ceil_div(p.to.cols, TILE);
     return ndp_launch(c, ndp_product_kernel, dim3((unsigned)(down * across)), dim3(THREADS), TILE_BYTES, p,
                       p.trans_a ? p.a.rows : p.a.cols, across);

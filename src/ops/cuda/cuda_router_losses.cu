@@ -4,32 +4,53 @@
 
 #include <math.h>
 
-enum { LOSS_THREADS = 256 };
+static constexpr int LOSS_THREADS = 256, LOSS_WARPS = LOSS_THREADS / NDP_WARP;
 
-/* ---- choice_counts, choice_loads: a warp for each expert of each sample; samples absent: all are of one ---- */
+/* ---- choice_counts, choice_loads ----
+ *
+ * A block counts COUNT_BINS of the numbers [samples, experts]. Each thread counts the choices of its rows in shared
+ * memory of its own, so there are no atomics; a warp adds up what all have of a bin. Samples absent: all rows are of
+ * one. */
+
+static constexpr int COUNT_BINS = 32;
 
 static __global__ void __launch_bounds__(LOSS_THREADS)
     ndp_choice_counts_kernel(ndp_view choices, ndp_view samples, bool adds, ndp_view counts) {
-    int64_t at = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / NDP_WARP;
-    int64_t sample = at / counts.cols, expert = at % counts.cols, k = choices.cols;
-    int lane = threadIdx.x % NDP_WARP;
-    if (sample >= counts.rows)
-        return;
-    float n = 0; /* of one lane: far below 2^24 */
-    for (int64_t i = lane; i < choices.rows * k; i += NDP_WARP)
-        n += (!samples.data || ndp_int(samples, i / k) == sample) &&
-             ((const int *)choices.data)[i / k * choices.ld + i % k] == expert;
-    n = ndp_warp_sum(n);
-    double *count = (double *)counts.data + sample * counts.ld + expert;
-    if (lane == 0)
-        *count = (double)n + (adds ? *count : 0);
+    int64_t first = (int64_t)blockIdx.x * COUNT_BINS;
+    int experts = (int)counts.cols, lane = threadIdx.x % NDP_WARP;
+    int *all = (int *)ndp_shared_bytes, *own = all + threadIdx.x; /* [bins][threads] */
+    for (int i = 0; i < COUNT_BINS; i++)
+        own[i * LOSS_THREADS] = 0;
+    for (int64_t t = threadIdx.x; t < choices.rows; t += LOSS_THREADS) {
+        int sample = samples.data ? ndp_int(samples, t) : 0;
+        const int *row = (const int *)choices.data + t * choices.ld;
+        int64_t from = (int64_t)sample * experts - first; /* the bin of the sample's expert 0 */
+        if (sample < 0 || from >= COUNT_BINS || from + experts <= 0)
+            continue;
+        for (int j = 0; j < (int)choices.cols; j++) {
+            int e = row[j], bin = (int)from + e;
+            if (e >= 0 && bin >= 0 && bin < COUNT_BINS)
+                own[bin * LOSS_THREADS]++;
+        }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x / NDP_WARP; i < COUNT_BINS && first + i < counts.rows * experts; i += LOSS_WARPS) {
+        int n = 0;
+        for (int with = lane; with < LOSS_THREADS; with += NDP_WARP)
+            n += all[i * LOSS_THREADS + with];
+        for (int with = NDP_WARP / 2; with > 0; with /= 2)
+            n += __shfl_xor_sync(0xffffffffu, n, with);
+        int64_t sample = ndp_div(first + i, experts);
+        double *count = (double *)counts.data + sample * counts.ld + first + i - sample * experts;
+        if (lane == 0)
+            *count = n + (adds ? *count : 0);
+    }
 }
 
 static ndp_status run_choice_counts(const ndp_op_call *c) {
-    int64_t lanes = c->out[0].rows * c->out[0].cols * NDP_WARP;
-    unsigned threads = ndp_block_of(lanes, LOSS_THREADS);
-    return ndp_launch(c, ndp_choice_counts_kernel, dim3((unsigned)ndp_ceil_div(lanes, threads)), dim3(threads), 0,
-                      c->in[0], c->in[1], c->attr->accumulate, c->out[0]);
+    unsigned blocks = (unsigned)ndp_ceil_div(c->out[0].rows * c->out[0].cols, COUNT_BINS);
+    return ndp_launch(c, ndp_choice_counts_kernel, dim3(blocks), dim3(LOSS_THREADS),
+                      COUNT_BINS * LOSS_THREADS * sizeof(int), c->in[0], c->in[1], c->attr->accumulate, c->out[0]);
 }
 NDP_CUDA_KERNEL(choice_counts)
 

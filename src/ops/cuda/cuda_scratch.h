@@ -16,9 +16,11 @@
     X(linear_db)                                                                                                       \
     X(layernorm_dw)                                                                                                    \
     X(rmsnorm_dw)                                                                                                      \
-    X(dora_dm) X(causal_conv_dw) X(square_sum) X(newton_schulz) X(xent) X(xent_logits) X(xent_grad) X(attention)       \
-        X(attention_bwd) X(attention_dsink) X(route_exchange) X(conv_silu_dw) X(delta_decay_dlog) X(delta_decay_ddt)   \
-            X(delta_rule) X(delta_rule_bwd)
+    X(dora_dm)                                                                                                         \
+    X(causal_conv_dw)                                                                                                  \
+    X(square_sum)                                                                                                      \
+    X(newton_schulz) X(xent) X(xent_logits) X(xent_grad) X(attention) X(attention_bwd) X(attention_dsink)              \
+        X(route_exchange) X(conv_silu_dw) X(delta_decay_dlog) X(delta_decay_ddt) X(delta_rule) X(delta_rule_bwd)
 
 /* NDP_LANES: neighbouring columns that a thread moves at once. */
 enum { NDP_WARP = 32, NDP_LANES = 8, NDP_MAX_THREADS = 1024 };
@@ -43,9 +45,24 @@ static inline size_t ndp_cuda_product_scratch(const ndp_view *to, const ndp_exec
     return to->rows ? ndp_cuda_workspace(to) + sums : 0;
 }
 
+/* Of a product of fp32 and bf16, besides: its sums where the result is bf16, and the fp32 operand as three of bf16,
+ * whose rows begin aligned. */
+enum { NDP_F32_PARTS = 3 };
+static inline size_t ndp_mixed_sums(const ndp_view *to) {
+    return to->dtype == NDP_BF16 ? ndp_scratch_round((size_t)(to->rows * to->cols) * sizeof(float)) : 0;
+}
+static inline int64_t ndp_parts_stride(const ndp_view *wide) { return ndp_ceil_div(wide->cols, NDP_LANES) * NDP_LANES; }
+static inline size_t ndp_cuda_mixed_scratch(const ndp_view *a, const ndp_view *b, const ndp_view *to) {
+    const ndp_view *wide = a->dtype == NDP_F32 ? a : b;
+    size_t parts = NDP_F32_PARTS * (size_t)(wide->rows * ndp_parts_stride(wide)) * 2;
+    return a->dtype == b->dtype || !to->rows ? 0 : ndp_mixed_sums(to) + parts;
+}
+
 static inline size_t ndp_scratch_linear(const ndp_op_call *c) { return ndp_cuda_product_scratch(&c->out[0], c->exec); }
-static inline size_t ndp_scratch_linear_dx(const ndp_op_call *c) { return ndp_scratch_linear(c); }
-static inline size_t ndp_scratch_linear_dw(const ndp_op_call *c) { return ndp_scratch_linear(c); }
+static inline size_t ndp_scratch_linear_dx(const ndp_op_call *c) {
+    return ndp_scratch_linear(c) + ndp_cuda_mixed_scratch(&c->in[0], &c->in[1], &c->out[0]);
+}
+static inline size_t ndp_scratch_linear_dw(const ndp_op_call *c) { return ndp_scratch_linear_dx(c); }
 
 /* ---- sums over rows (cuda_columns.cuh) ---- */
 

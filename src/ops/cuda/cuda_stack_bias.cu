@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(ACROSS *DOWN)
     ndp_stack_bias_db_kernel(ndp_view dy, ndp_view offsets, ndp_view db, float by, int place, bool add) {
     int64_t c = ((int64_t)blockIdx.y * ACROSS + threadIdx.x) * NDP_LANES, e = blockIdx.x;
     int64_t first = ndp_int(offsets, e), end = ndp_int(offsets, e + 1);
-    int64_t middle = place && end > first ? first + ndp_split_at(end - first, place) : end;
+    int64_t middle = first + ndp_sum_split_at(end - first, place);
     ndp_lanes sum = {}, *room = (ndp_lanes *)ndp_shared_bytes;
     for (int half = 0; half < 2; half++) {
         ndp_lanes part = {};

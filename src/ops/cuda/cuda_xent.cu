@@ -172,7 +172,7 @@ static __device__ void gradient(const softmax_rows &s, int64_t r, const row_stat
         if (s.dlogits.dtype == NDP_BF16)
             __syncthreads();
         if (c < s.dlogits.cols)
-            ndp_set8(s.dlogits, r, c, x);
+            ndp_store8<true>(s.dlogits, r, c, ndp_narrow(s.dlogits.dtype, x));
     }
 }
 

@@ -471,6 +471,7 @@ PUBLIC ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniq
     if (config->magic != 0xcafebeef || config->blocking != 0 || ranks < 1 || ranks > MOST_RANKS || rank < 0 ||
         rank >= ranks || strncmp(id.internal, "/fake-nccl-", 11) != 0)
         return refuse(ncclInvalidUsage, "a wrong configuration, rank or id");
+    note("ncclCommInitRankConfig", NULL);
     if (setting("FAKE_NCCL_DIE"))
         raise(SIGKILL);
     *comm = new_comm(id.internal, ranks, rank);
