@@ -100,7 +100,7 @@ if [ "$mpi" ]; then
 fi
 PATH=$before
 
-# ---- several SIGTERM: a batch job saves, whoever sends them; else the second one ends the process ----
+# ---- several SIGTERM: a batch job saves; elsewhere the second one ends the process ----
 
 some_steps() { [ -e $1/metrics.jsonl ] && [ "$(wc -l <$1/metrics.jsonl)" -gt 2 ]; }
 for in_job in 7 ""; do
