@@ -37,7 +37,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SchedulerParameters=sched_interval=1,batch_sched_delay=0
 ReturnToService=2
-MinJobAge=2
+MinJobAge=3600
 NodeName=node-[1-$1] CPUs=16
 PartitionName=all Nodes=ALL Default=YES State=UP MaxTime=INFINITE
 END
