@@ -71,6 +71,7 @@ make_slurm() {
 submit() {
     name=$1
     shift
+    rm -f "$work/$name.out" "$work/$name.err"
     job=$(sbatch --parsable --output="$work/$name.out" --error="$work/$name.err" "$@")
 }
 

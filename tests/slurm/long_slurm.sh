@@ -117,7 +117,6 @@ wrong_tasks() {
 # one is stopped by a limit of one minute, with a signal that does nothing. Both, with each launcher, at the same time.
 stopped() { grep -qs '^ndparallel: stopped after' "$work/$1.err"; }
 submit_limits() {
-    rm -f "$work/limit-$1".* "$work/signal-$1".*
     LAUNCHER=$1 submit "limit-$1" $nodes --time=1 --signal=B:CONT@1 "$script" endless.yaml --set train.output_dir="run-limit-$1"
     eval "limit_$1=$job"
     LAUNCHER=$1 submit "signal-$1" $nodes --time=2 --signal=B:USR1@60 "$script" endless.yaml --set train.output_dir="run-signal-$1"
@@ -157,7 +156,6 @@ signals_and_limits() {
 
 requeued() {
     case_of "scontrol requeue, $1"
-    rm -f "$work/requeue.out" "$work/requeue.err"
     LAUNCHER=$1 submit requeue $nodes "$script" endless.yaml --set train.output_dir=run-requeue
     within steps_of run-requeue 10 || fail "no steps"
     scontrol requeue "$job"
@@ -173,7 +171,6 @@ requeued() {
 # All processes of a node: slurmd, its steps, the ranks. Slurm itself finds that after SlurmdTimeout.
 lost_node() {
     case_of "a node is killed, $1"
-    rm -f "$work/lost.err"
     LAUNCHER=$1 submit lost $nodes --no-requeue "$script" endless.yaml --set train.output_dir=run-lost
     within steps_of run-lost 10 || fail "no steps"
     kill_host node-2

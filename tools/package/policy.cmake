@@ -35,4 +35,8 @@ License: Apache-2.0
   foreach(archive ${archives})
     execute_process(COMMAND strip --strip-debug --enable-deterministic-archives ${archive} COMMAND_ERROR_IS_FATAL ANY)
   endforeach()
+  file(GLOB plugins ${root}/lib/ndparallel/*.so) # nvcc's is no target of CMake, which would strip it
+  foreach(plugin ${plugins})
+    execute_process(COMMAND strip --strip-unneeded ${plugin} COMMAND_ERROR_IS_FATAL ANY)
+  endforeach()
 endforeach()
