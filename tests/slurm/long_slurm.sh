@@ -136,12 +136,16 @@ look_at_signal() {
     state_is CANCELLED
     saved "run-signal-$1" "signal-$1"
 }
+# With RequeueExit Slurm requeues it as well, since it ends with code 130.
 look_at_limit() {
-    case_of "the time limit, $1"
+    case_of "the time limit, $1, RequeueExit=$exits"
     eval "job=\$limit_$1"
-    within ended
-    state_is TIMEOUT
+    within stopped "limit-$1" || fail "it has not stopped"
     saved "run-limit-$1" "limit-$1"
+    within job_is TIMEOUT PENDING || fail "job $job is $(job_state)"
+    [ "$exits" ] || state_is TIMEOUT
+    scancel "$job"
+    within ended
 }
 signals_and_limits() {
     [ $((i % 2)) = 0 ] && exits=130 || exits=
