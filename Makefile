@@ -43,7 +43,7 @@ test-room: ## the short tests of one room: make test-room ROOM=mesh
 	@tools/run-tests build --label-exclude long --tests-regex '^$(ROOM)/'
 
 test-all: test test-samples ## the long tests, the sanitizer builds, a minute of every fuzzer
-	@tools/install-deps build test analysis
+	@tools/install-deps build test analysis packages slurm
 	@tools/test-python dump
 	@tools/run-tests build --label-regex long
 	@tools/test-sanitized asan ubsan tsan
@@ -57,6 +57,10 @@ deps-cuda: ## takes NVIDIA's compiler, headers and cuBLASLt from PyPI into build
 
 install: build ## program, libraries, header, manual pages, completion below PREFIX (/usr/local); DESTDIR for packages
 	@tools/package/install $(BUILD) "$(PREFIX)" "$(DESTDIR)"
+
+packages: build ## Debian packages of program, library, development files and plugins, in build/packages
+	@cpack --config $(BUILD)/CPackConfig.cmake >$(BUILD)/packages.log 2>&1 || { tail -n 20 $(BUILD)/packages.log >&2; exit 1; }
+	@rm -rf $(BUILD)/packages/_CPack_Packages && ls $(BUILD)/packages/*.deb
 
 uninstall: ## removes what `make install` with the same PREFIX and DESTDIR put there
 	@tools/package/uninstall "$(PREFIX)" "$(DESTDIR)"
@@ -74,4 +78,4 @@ clean: ## removes build/
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: build deps quickstart test test-samples test-changed test-room test-all cuda deps-cuda install uninstall bench format clean help
+.PHONY: build deps quickstart test test-samples test-changed test-room test-all cuda deps-cuda install packages uninstall bench format clean help

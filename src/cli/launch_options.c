@@ -60,11 +60,17 @@ static const struct {
     bool insists;
 } stopping[] = {{SIGINT, true}, {SIGTERM, true}, {SIGHUP, false}, {SIGUSR1, false}};
 
+/* Where a batch system ends a job, more than one part of it sends SIGTERM: the system, srun, mpirun's daemons. Its
+ * SIGKILL is what insists. */
+static bool ends_jobs(int number) {
+    return number == SIGTERM && (getenv("SLURM_JOB_ID") || getenv("PBS_JOBID") || getenv("LSB_JOBID"));
+}
+
 /* Ignored signals stay ignored (nohup, background jobs of a script). Beyond a limit on the size of files, a write fails
  * like one on a full disk: SIGXFSZ would end the process. */
 const volatile sig_atomic_t *cli_catch_signals(bool live) {
     for (size_t i = 0; i < sizeof stopping / sizeof *stopping; i++) {
-        bool last = stopping[i].insists;
+        bool last = stopping[i].insists && !ends_jobs(stopping[i].number);
         struct sigaction action = {.sa_handler = live && last ? on_first_signal : on_signal, .sa_flags = SA_RESTART};
         struct sigaction before;
         if (last && !live)

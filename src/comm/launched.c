@@ -60,6 +60,12 @@ bool ndp_launched_without_pmi(int *tasks) {
     return true;
 }
 
+bool ndp_launched_by_srun(int *tasks) {
+    *tasks = getenv("SLURM_PROCID") ? env_number("SLURM_STEP_NUM_TASKS") : 0;
+    return *tasks > 0 && !ndp_launched_on_host(&(int){0}) && !getenv("OMPI_COMM_WORLD_SIZE") &&
+           !getenv("MV2_COMM_WORLD_SIZE");
+}
+
 static const char *const places[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"};
 
 int ndp_launched_rank(void) {

@@ -10,6 +10,8 @@ bool ndp_launched_on_host(int *ranks);
 
 /* True for a task of an srun that offers no PMI, by which MPI would find the other tasks. Their number in *tasks. */
 bool ndp_launched_without_pmi(int *tasks);
+/* Whether this process is a task of srun, which no mpirun has started inside of it; *tasks: of how many. */
+bool ndp_launched_by_srun(int *tasks);
 /* A process that a launcher has started as a rank. */
 typedef struct ndp_sibling {
     int rank;

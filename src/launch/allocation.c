@@ -160,15 +160,26 @@ bool ndp_in_allocation(void) {
     return in;
 }
 
-/* Open MPI's own is 1. */
-static int stop_seconds(int otherwise) {
+/* What mpirun is told, or -1. */
+static int told_seconds(void) {
     const char *text = getenv("OMPI_MCA_odls_base_sigkill_timeout");
-    return text ? atoi(text) : otherwise;
+    return text ? atoi(text) : -1;
 }
 
-int ndp_stop_seconds(void) { return stop_seconds(NDP_STOP_SECONDS); }
+static int slurm_seconds(void) { return getenv("SLURM_JOB_ID") ? ndp_slurm_kill_wait() : -1; }
 
-int ndp_rank_stop_seconds(void) { return ndp_in_allocation() && getenv("OMPI_COMM_WORLD_SIZE") ? stop_seconds(1) : -1; }
+/* Of Slurm's time two thirds: once the daemons have waited, mpirun still passes on what ranks have written since. */
+int ndp_stop_seconds(void) {
+    int told = told_seconds(), waits = told < 0 ? slurm_seconds() : -1;
+    return told >= 0 ? told : waits >= 0 ? 2 * waits / 3 : NDP_STOP_SECONDS;
+}
+
+int ndp_rank_stop_seconds(void) {
+    int told = told_seconds();
+    if (ndp_in_allocation() && getenv("OMPI_COMM_WORLD_SIZE"))
+        return told >= 0 ? told : 1; /* Open MPI's own */
+    return slurm_seconds();
+}
 
 /* allocation.c: the hosts that Slurm, PBS or LSF has allocated; none outside a batch system. NDP_EINVAL names the
  * variable or file that cannot be understood. */

@@ -55,9 +55,9 @@ static void add_program_words(const ndp_launch_opts *o, ndp_argv *w) {
  * step and save, and Open MPI's daemons would kill them in the middle of that, a second after the signal. It costs what
  * a failure takes: from a rank's end to that of mpirun twice this time passes, however soon the others have ended, so
  * it is not asked for where nothing sends such a signal. */
-static void add_stop_seconds(ndp_argv *w) {
+static void add_stop_seconds(int seconds, ndp_argv *w) {
     ndp_argv_add_all(w, (const char *const[]){"--mca", "odls_base_sigkill_timeout", NULL});
-    ndp_argv_add(w, "%d", ndp_stop_seconds());
+    ndp_argv_add(w, "%d", seconds);
 }
 
 static void add_ssh_args(ndp_argv *w) {
@@ -83,8 +83,9 @@ static void add_launcher(const ndp_launch_opts *o, ndp_argv *w) {
 
 /* On one host the only two components that are ever used are named, which saves Open MPI the search; between hosts Open
  * MPI chooses. Version 4 is told to hide its own help texts, since a rank reports what is wrong; 5 cannot. Variables
- * that begin with NDP_ or OMP_ are passed to all hosts. map: the file of ndp_rank_hosts_write, or NULL. */
-static void add_mpirun_words(const ndp_launch_opts *o, const char *folder, const char *map, ndp_argv *w) {
+ * that begin with NDP_ or OMP_ are passed to all hosts. map: the file of ndp_rank_hosts_write, or NULL. stop: seconds,
+ * 0 outside of a batch job. */
+static void add_mpirun_words(const ndp_launch_opts *o, const char *folder, const char *map, int stop, ndp_argv *w) {
     static const char *const always[] = {"mpirun", "--bind-to",       "none", "--oversubscribe",
                                          "-x",     NDP_LAUNCHED "=1", NULL};
     static const char *const one_host[] = {"--mca", "orte_execute_quiet", "1", "--mca", "pml", "ob1", "--mca",
@@ -100,7 +101,7 @@ static void add_mpirun_words(const ndp_launch_opts *o, const char *folder, const
     if (!on_one_host(o))
         add_ssh_args(w);
     if (ndp_in_allocation())
-        add_stop_seconds(w);
+        add_stop_seconds(stop, w);
     if (map)
         ndp_argv_add_all(w, (const char *const[]){"--map-by", "seq", NULL});
     if (map || o->hostfile) {
@@ -201,14 +202,43 @@ static bool can_run(const char *program) {
     return false;
 }
 
+/* " (ranks 2-3)" of a host, if its ranks are known: they fill the hosts in their order. */
+static void ranks_of_host(const ndp_launch_opts *o, const char *name, char out[48]) {
+    ndp_host_list list;
+    int first = 0;
+    *out = '\0';
+    if (o->rank_hosts || ndp_launch_hosts(o->hostfile, &list) != NDP_OK)
+        return;
+    for (int i = 0; i < list.n && list.items[i].stated; first += list.items[i++].slots) {
+        int last = first + list.items[i].slots < o->ranks ? first + list.items[i].slots - 1 : o->ranks - 1;
+        if (ndp_is_same_host(list.items[i].name, name) && last > first)
+            snprintf(out, 48, " (ranks %d-%d)", first, last);
+        else if (ndp_is_same_host(list.items[i].name, name) && last == first)
+            snprintf(out, 48, " (rank %d)", first);
+    }
+    ndp_host_list_release(&list);
+}
+
+/* mpirun has lost its daemon on a host, and what ranks of other hosts say of it does not come through any more. At
+ * once, since a batch system soon says something itself. */
+static void report_lost(const void *user, const char *host) {
+    const ndp_launch_opts *o = user;
+    char text[400], ranks[48];
+    ranks_of_host(o, host, ranks);
+    snprintf(text, sizeof text, "host %.255s%s is lost: mpirun's daemon there has ended, or cannot be reached", host,
+             ranks);
+    if (o->report)
+        o->report(o->user, text);
+}
+
 /* Reports how a rank ended if the rank could not do so itself. */
 static void report_end(const ndp_launch_opts *o, const ndp_mpirun_watch *w, int code) {
     enum { SIGNALS = 64 }; /* higher codes are exit codes of mpirun or ssh */
     char text[320], who[64];
     bool said = code <= 2 && (code == 0 || w->printed);
-    if (o->report && w->killed && !w->said)
+    if (o->report && w->killed && !w->said && !w->told && w->stopped <= 0)
         o->report(o->user, "mpirun has lost a host, as it says above, and did not end by itself: its ranks are killed");
-    if (!o->report || w->killed || said || code == 128 + SIGINT || (o->stop && *o->stop && code <= 2))
+    if (!o->report || w->killed || said || w->told || code == 128 + SIGINT || (o->stop && *o->stop && code <= 2))
         return;
     ndp_mpirun_watch_first(w, who);
     if (code > 128 && code <= 128 + SIGNALS)
@@ -246,14 +276,18 @@ static ndp_status run_mpirun(const ndp_launch_opts *o, const ndp_mpi_folder *fol
     ndp_argv args = {0}, env = {0};
     char map[NDP_PATH];
     bool mapped = o->rank_hosts && !on_one_host(o);
+    int stop = ndp_in_allocation() ? ndp_stop_seconds() : 0;
     if (mapped)
         NDP_TRY(ndp_rank_hosts_write(o, folder->path, map));
-    add_mpirun_words(o, folder->path, mapped ? map : NULL, &args);
+    add_mpirun_words(o, folder->path, mapped ? map : NULL, stop, &args);
     add_mpirun_environment(folder->path, &env);
     ndp_status st = start_watched(o, &args, &env, folder->lock, w);
     ndp_argv_release(&args);
     ndp_argv_release(&env);
     NDP_TRY(st);
+    w->stop_seconds = stop;
+    w->lose = report_lost;
+    w->user = o;
     *code = ndp_mpirun_watch_wait(w, o->stop);
     close(w->errors);
     return NDP_OK;
@@ -280,6 +314,31 @@ static ndp_status launch_by_mpirun(const ndp_launch_opts *o, int *exit_code) {
     return NDP_OK;
 }
 
+/* What mpirun would give two ranks a slot for. */
+static ndp_status check_slots(const ndp_launch_opts *o) {
+    ndp_host_list list;
+    int slots = 0, n = 0, all;
+    if (o->hostfile || !getenv("SLURM_JOB_ID"))
+        return NDP_OK;
+    NDP_TRY(ndp_launch_hosts(NULL, &list));
+    for (n = 0; n < list.n && list.items[n].stated; n++)
+        slots += list.items[n].slots;
+    all = list.n;
+    ndp_host_list_release(&list);
+    NDP_CHECK(n == 0 || n < all || slots >= o->ranks,
+              "the run has %d ranks, and Slurm has allocated %d task%s on %d node%s: ask for more (sbatch "
+              "--ntasks=%d), or for a smaller layout",
+              o->ranks, slots, slots == 1 ? "" : "s", n, n == 1 ? "" : "s", o->ranks);
+    return NDP_OK;
+}
+
+/* Whether mpirun can start the ranks where it is to. */
+static ndp_status check_hosts(const ndp_launch_opts *o) {
+    NDP_TRY(ndp_hosts_check(o->hostfile));
+    NDP_TRY(ndp_slurm_check_job());
+    return check_slots(o);
+}
+
 ndp_status ndp_launch(const ndp_launch_opts *o, int *exit_code) {
     NDP_NOT_NULL(o, exit_code);
     NDP_CHECK(o->ranks >= 1 && o->argv && o->argv[0], "nothing to launch: %d ranks", o->ranks);
@@ -293,6 +352,6 @@ ndp_status ndp_launch(const ndp_launch_opts *o, int *exit_code) {
     NDP_TRY(ndp_rank_hosts_check(o));
     bool here = is_transport(o, "shm") || (on_one_host(o) && !is_transport(o, "mpi"));
     if (!here)
-        NDP_TRY(ndp_hosts_check(o->hostfile));
+        NDP_TRY(check_hosts(o));
     return here ? ndp_launch_on_host(o, exit_code) : launch_by_mpirun(o, exit_code);
 }

@@ -84,11 +84,17 @@ char *ndp_ssh_args(void);
 
 /* allocation.c: whether this is a job of Slurm, PBS or LSF. */
 bool ndp_in_allocation(void);
+/* slurm.c: the seconds between Slurm's SIGTERM to a job and its SIGKILL, KillWait; -1: not known. */
+int ndp_slurm_kill_wait(void);
+/* slurm.c: NDP_EINVAL if SLURM_JOB_ID is that of a job that has ended, as in the shell of another job's host. */
+ndp_status ndp_slurm_check_job(void);
 /* Seconds that Open MPI's daemons leave ranks from a batch system's SIGTERM, or the failure of another rank, to their
- * end: as ndp_launch asks for in a batch job, or $OMPI_MCA_odls_base_sigkill_timeout. */
+ * end, as ndp_launch asks for in a batch job: $OMPI_MCA_odls_base_sigkill_timeout, or two thirds of what Slurm waits,
+ * or this. */
 enum { NDP_STOP_SECONDS = 20 };
 NDP_API int ndp_stop_seconds(void);
-/* The same for this rank: -1 if it has no such limit, since mpirun or a batch system did not start it. */
+/* How long this rank has from a batch system's SIGTERM: as mpirun was told, or what Slurm waits; -1: it has no such
+ * limit, or it is not known. */
 NDP_API int ndp_rank_stop_seconds(void);
 
 /* allocation.c: true outside a batch system, and if the batch system has allocated only this host. */

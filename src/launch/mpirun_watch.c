@@ -17,6 +17,9 @@ enum { LOOK_MS = 10 };
 
 #define PATIENCE_SECONDS 10.0     /* for mpirun to end after a rank has failed */
 #define LOST_PATIENCE_SECONDS 3.0 /* after a rank has lost a host: mpirun waits for its daemon there */
+#define STOP_PATIENCE_SECONDS                                                                                          \
+    5.0 /* after a stop, at which all is saved: where mpirun got SIGTERM it waits for long                             \
+         */
 
 void ndp_mpirun_watch_begin(ndp_mpirun_watch *w, pid_t mpirun, int world, int errors) {
     *w = (ndp_mpirun_watch){.mpirun = mpirun, .world = world, .errors = errors, .first = -1};
@@ -62,6 +65,8 @@ static void end_line(ndp_mpirun_watch *w) {
     bool failed = begins(w->line, "ndparallel: rank ");
     w->said |= failed;
     w->ours |= begins(w->line, "ndparallel: ") || *w->line == '{'; /* --json */
+    if (w->stopped <= 0 && (begins(w->line, "ndparallel: stopped ") || begins(w->line, "{\"error\": {\"code\": 130,")))
+        w->stopped = ndp_now();
     note_lost(w);
     note_dead(w);
     for (int i = 0; i < NDP_COUNT(lost); i++)
@@ -177,10 +182,19 @@ const char *ndp_mpirun_watch_first(const ndp_mpirun_watch *w, char out[64]) {
 
 /* ---- its end ---- */
 
-/* A batch system's daemons leave ranks that long before they end them, twice. */
+/* A batch system's daemons leave ranks that long before they end them, twice. Where a host is lost they would only wait
+ * for it. */
 static double patience(const ndp_mpirun_watch *w) {
-    return (w->said && w->n_lost ? LOST_PATIENCE_SECONDS : PATIENCE_SECONDS) +
-           (ndp_in_allocation() ? 2 * ndp_stop_seconds() : 0);
+    if (w->n_lost)
+        return w->said ? LOST_PATIENCE_SECONDS : PATIENCE_SECONDS;
+    return PATIENCE_SECONDS + 2 * w->stop_seconds;
+}
+
+static void tell_of_lost(ndp_mpirun_watch *w, double now) {
+    if (w->n_lost && !w->said && !w->told && w->failed > 0 && now - w->failed > LOST_PATIENCE_SECONDS) {
+        w->told = true;
+        w->lose(w->user, w->lost[0]);
+    }
 }
 
 static void kill_all(ndp_mpirun_watch *w) {
@@ -211,11 +225,15 @@ static int wait_for(ndp_mpirun_watch *w, const volatile sig_atomic_t *stop) {
             int code = w->killed ? 1 : ndp_child_code(status);
             (void)read_errors(w);
             /* SIGUSR1 arrived before a rank had a handler. */
-            return stopping && code == 128 + SIGUSR1 ? 128 + SIGINT : code;
+            bool early = stopping && code == 128 + SIGUSR1;
+            return early || (w->stopped > 0 && (w->killed || code == 0)) ? 128 + SIGINT : code;
         }
-        if (w->failed > 0 && !w->killed && ndp_now() - w->failed > patience(w))
+        double now = ndp_now();
+        tell_of_lost(w, now);
+        if (!w->killed && ((w->failed > 0 && now - w->failed > patience(w)) ||
+                           (w->stopped > 0 && now - w->stopped > STOP_PATIENCE_SECONDS)))
             kill_all(w);
-        if (stop && *stop && ndp_now() >= next_stop) {
+        if (stop && *stop && w->stopped <= 0 && ndp_now() >= next_stop) {
             kill(w->mpirun, SIGUSR1);
             next_stop = ndp_now() + 1;
             stopping = true;

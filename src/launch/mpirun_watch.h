@@ -23,16 +23,24 @@ typedef struct ndp_mpirun_watch {
     bool ours;      /* a line was ndparallel's, of any rank */
     double failed;  /* when a rank said that the run has failed, or mpirun that it lost a host; 0: not yet */
     bool killed;    /* mpirun did not end after that, and was killed */
+    double stopped; /* when rank 0 said that a stop has ended the run; 0: not yet */
     char line[512]; /* the beginning of the line that is being written */
     int length;
     char lost[NDP_LOST_HOSTS][256]; /* hosts that ranks or mpirun have lost, by their own names */
     int n_lost;
+    /* Set after begin. How long the daemons wait before they kill; where a host is lost of which no rank has said it:
+     */
+    int stop_seconds;
+    void (*lose)(const void *user, const char *host);
+    const void *user;
+    bool told;     /* it was called */
     char dead[64]; /* "rank 2 (process 71)", which its peers have seen die before any other; empty: none */
 } ndp_mpirun_watch;
 
 /* `errors`: not blocking. */
 void ndp_mpirun_watch_begin(ndp_mpirun_watch *w, pid_t mpirun, int world, int errors);
-/* Waits for the end of mpirun, and returns its exit code. What ranks write to stderr is passed on. `stop`: once it is
+/* Waits for the end of mpirun, and returns its exit code; 130 where a stop has ended the run, after which ranks of
+ * `ndparallel` end with 0 (cli/ranks.c). What ranks write to stderr is passed on. `stop`: once it is
  * non-zero, mpirun gets SIGUSR1 every second. */
 int ndp_mpirun_watch_wait(ndp_mpirun_watch *w, const volatile sig_atomic_t *stop);
 /* "rank 1 (process 71)" if it is certain which rank ended first, as its peers have said so, or as all of them were seen

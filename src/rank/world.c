@@ -4,15 +4,41 @@
 #include "job/job.h"
 #include "launch/mpi_folder.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* The tasks that srun started are not the ranks of the layout. All of them find that, and the first one says it
+ * (cli/ranks.c). */
+static ndp_status fail_tasks(int tasks, int ranks) {
+    char started[32];
+    snprintf(started, sizeof started, tasks == 1 ? "one task" : "%d tasks", tasks);
+    return NDP_FAIL(NDP_EINVAL,
+                    "srun started %s, and the layout has %d ranks: use `srun --ntasks=%d --mpi=pmix`, or start without "
+                    "srun, in the batch script; in a shell of `srun --pty` unset SLURM_PROCID",
+                    started, ranks, ranks);
+}
+
+/* How many ranks a job has; 0: as many as there are. */
+static int own_ranks(const ndp_config *c) {
+    ndp_job j;
+    if (ndp_job_init(c, 0, &j) != NDP_OK)
+        return 0;
+    int ranks = j.world;
+    ndp_job_release(&j);
+    return ranks;
+}
 
 ndp_status ndp_config_ranks(const ndp_config *c, int *ranks) {
     NDP_NOT_NULL(c, ranks);
     ndp_job j;
-    int launched = 0;
+    int launched = 0, tasks;
     ndp_world_launched(&launched);
-    NDP_TRY(ndp_job_init(c, launched, &j));
+    int own = ndp_launched_by_srun(&tasks) ? own_ranks(c) : 0;
+    ndp_status st = ndp_job_init(c, launched, &j);
+    if (st == NDP_EINVAL && own && own != tasks)
+        return fail_tasks(tasks, own);
+    NDP_TRY(st);
     *ranks = j.world;
     ndp_job_release(&j);
     return NDP_OK;

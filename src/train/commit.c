@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "launch/launch.h"
+#include "plan/plan_report.h"
 #include "train/loop.h"
 
 #include <math.h>
@@ -51,18 +52,32 @@ bool ndp_loop_saves(const ndp_training_loop *l, int64_t step) {
     return step == l->trainer->rank.data.steps || (every > 0 && step % every == 0);
 }
 
-/* The time that a save has taken, where a stopped job may not leave as much. Once. */
-static void warn_of_time(ndp_training_loop *l, double seconds) {
-    int limit = ndp_rank_stop_seconds();
-    if (!l->first || l->slow || limit < 0 || seconds <= limit)
+/* Once: a save that takes longer than a stopped job has. `what`: "a save takes 3.1 s". */
+static void warn_of_time(ndp_training_loop *l, const char *what, double seconds) {
+    if (!l->first || l->slow || l->stop_seconds < 0 || seconds <= l->stop_seconds)
         return;
     l->slow = true;
     ndp_warn(
         &l->trainer->rank.log,
-        "a save takes %.1f s, and mpirun ends ranks %d s after the batch system's SIGTERM: a job that is stopped "
-        "loses the steps since its last save. Set OMPI_MCA_odls_base_sigkill_timeout=%.0f, and let the batch system "
-        "wait longer than that (Slurm: KillWait)",
-        seconds, limit, ceil(seconds * 1.5));
+        "%s, and ranks end %d s after the batch system's SIGTERM: a job that is stopped loses the steps since its "
+        "last save. Have it signal earlier (Slurm: --signal=B:USR1@%.0f), or wait longer (Slurm: KillWait; mpirun: "
+        "OMPI_MCA_odls_base_sigkill_timeout=%.0f)",
+        what, l->stop_seconds, ceil(seconds * 1.5), ceil(seconds * 1.5));
+}
+
+ndp_status ndp_loop_check_stop(ndp_training_loop *l) {
+    const ndp_transport *t = l->trainer->rank.transport;
+    char what[96], size[16];
+    int64_t bytes;
+    l->stop_seconds = l->first ? ndp_rank_stop_seconds() : -1;
+    if (l->stop_seconds < 0)
+        return NDP_OK;
+    NDP_TRY(ndp_checkpoint_bytes(l->trainer->engine, &bytes));
+    double seconds = (double)bytes * ndp_transport_host_ranks(t) / ndp_transport_world(t) / NDP_SAVE_RATE;
+    snprintf(what, sizeof what, "a save writes %s: %.2g s at 1 GB/s from each node, which is assumed",
+             ndp_human_bytes((double)bytes, size), seconds);
+    warn_of_time(l, what, seconds);
+    return NDP_OK;
 }
 
 static void say_saved(ndp_training_loop *l) {
@@ -74,7 +89,8 @@ static void say_saved(ndp_training_loop *l) {
     ndp_say(l->say, l->opts->user, "checkpoint: %s/checkpoints/step-%08lld  %s in %.2f s, %.1f%% of it hashing%s",
             l->config->train.output_dir, (long long)l->saved, ndp_human_bytes((double)cost->bytes, size), cost->seconds,
             cost->seconds > 0 ? 100 * cost->hashing / cost->seconds : 0, beside);
-    warn_of_time(l, cost->seconds);
+    snprintf(beside, sizeof beside, "a save takes %.1f s", cost->seconds);
+    warn_of_time(l, beside, cost->seconds);
 }
 
 static bool is_ending(const ndp_training_loop *l) {

@@ -319,6 +319,7 @@ static ndp_status begin_run(ndp_training_loop *l) {
     NDP_TRY(ndp_agree(l->trainer->rank.world, watch_steps(l)));
     NDP_TRY(measure_peak(l));
     NDP_TRY(ndp_trainer_open_background(l->trainer));
+    NDP_TRY(ndp_loop_check_stop(l));
     l->part.started = ndp_now();
     l->next_save = l->part.started + 60 * l->config->checkpoint.minutes;
     l->begun = true;

@@ -26,14 +26,15 @@ typedef struct ndp_training_loop {
     bool writing;                              /* all ranks: a rank's thread still wrote a save after the last step */
     ndp_tracker *tracker;                      /* rank 0; NULL: none */
     bool unwritable, untracked;                /* it was said that metrics.jsonl, a tracker, cannot be written */
-    bool slow;                                 /* it was said that a save takes longer than a stopped job has */
-    bool plain;                                /* it was said that products are computed by a slow kernel */
-    ndp_best best;                             /* rank 0: the evaluations so far */
-    ndp_best_model in_best;                    /* rank 0: what is in best/ */
-    bool enough;                               /* all ranks: train.stop_after ends the run after this step */
-    bool begun;     /* the steps have begun: from here on, an error names the newest checkpoint */
-    bool stop, due; /* all ranks: stop after this step; save after it */
-    bool torn;      /* the weights are those of no step */
+    int stop_seconds;       /* that a batch system leaves rank 0 from its SIGTERM; -1: there is none, or another rank */
+    bool slow;              /* it was said that a save takes longer than a stopped job has */
+    bool plain;             /* it was said that products are computed by a slow kernel */
+    ndp_best best;          /* rank 0: the evaluations so far */
+    ndp_best_model in_best; /* rank 0: what is in best/ */
+    bool enough;            /* all ranks: train.stop_after ends the run after this step */
+    bool begun;             /* the steps have begun: from here on, an error names the newest checkpoint */
+    bool stop, due;         /* all ranks: stop after this step; save after it */
+    bool torn;              /* the weights are those of no step */
     struct {
         double losses[200];
         int64_t n; /* so far; loss i is in place i % 200 */
@@ -63,6 +64,8 @@ typedef struct ndp_training_loop {
 /* Keeps the first failure that all ranks have agreed on; the run ends with it. A later one is a warning. Returns `st`
  * if the ranks are apart: nothing collective may follow. */
 ndp_status ndp_loop_keep(ndp_training_loop *l, ndp_status st);
+/* Warns if a batch system leaves a stopped job less time than a save is likely to take. Before the first step. */
+ndp_status ndp_loop_check_stop(ndp_training_loop *l);
 /* Adds the newest checkpoint to an error. A bug keeps its trail instead. */
 ndp_status ndp_loop_explain(const ndp_training_loop *l, ndp_status st, const char *why);
 

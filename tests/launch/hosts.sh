@@ -48,7 +48,7 @@ add_bridge() {
 # add_host I BRIDGE
 add_host() {
     unshare --net --mount --uts --ipc --pid --fork --kill-child --mount-proc \
-        sh -c "hostname node-$1; mount -t tmpfs tmpfs /dev/shm; ip link set lo up; exec sleep 100000" 2>"$work/node-$1.log" &
+        sh -c "hostname node-$1; mount -t tmpfs tmpfs /dev/shm; ip link set lo up; sleep 100000 & wait" 2>"$work/node-$1.log" &
     above=$!
     until [ -s "$work/node-$1" ]; do tr -d ' ' <"/proc/$above/task/$above/children" >"$work/node-$1"; done
     pid=$(cat "$work/node-$1")

@@ -1,5 +1,6 @@
 #!/bin/sh
-# What a batch system does to a run: tasks that cannot find each other, and the time that a save has when it is stopped.
+# What a batch system does to a run: tasks that cannot find each other, and the time that a save has when it is stopped; what
+# Slurm says is a script's words here (in Slurm itself: ../slurm).
 . "$(dirname "$0")/../cli/cases.sh"
 make_job
 
@@ -18,6 +19,24 @@ if [ "$mpi" ]; then
     unset SLURM_JOB_ID SLURM_JOBID SLURM_STEP_ID SLURM_STEPID SLURM_STEP_NUM_TASKS SLURM_PROCID
 fi
 
+# ---- as many tasks as srun was told, and not as the layout has ranks ----
+
+for tasks in 1 3; do
+    for task in 0 $((tasks - 1)); do
+        export SLURM_JOB_ID=7 SLURM_STEP_NUM_TASKS=$tasks SLURM_PROCID=$task
+        run train job.yaml
+        code_is 2
+        lines err $((task == 0)) ''
+        started="$tasks tasks"
+        [ $tasks != 1 ] || started="one task"
+        [ $task != 0 ] || says err "^ndparallel: srun started $started, and the layout has 2 ranks: use .srun --ntasks=2 --mpi=pmix"
+    done
+done
+export SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0
+run train job.yaml --set parallelism.dp_shard_size=auto --set train.output_dir=one --set train.transport=self
+code_is 0
+unset SLURM_JOB_ID SLURM_STEP_NUM_TASKS SLURM_PROCID
+
 # ---- a plan of several nodes says what a save takes ----
 
 run plan job.yaml
@@ -35,11 +54,75 @@ says out 'mpirun leaves 0 s$' '^warning: at that rate a job that is stopped lose
 export SLURM_JOB_ID=7 OMPI_COMM_WORLD_SIZE=1
 run train job.yaml --transport self --set parallelism.dp_shard_size=1 --set checkpoint.every=2
 code_is 0
-lines err 1 '^warning .*: a save takes [0-9.]+ s, and mpirun ends ranks 0 s after the batch system.s SIGTERM: .*=[1-9][0-9]*, ' # as many as a save takes, here and now
+lines err 1 '^warning .*: a save writes .*, and ranks end 0 s after the batch system.s SIGTERM: .*USR1@1\), .*_timeout=1\)$'
+lines err 1 SIGTERM
+[ "$(grep -nE 'SIGTERM|^ *1/6' err out | head -n 1 | cut -d: -f1)" = err ] || fail "not before the first step"
 unset OMPI_COMM_WORLD_SIZE
 run train job.yaml --transport self --set parallelism.dp_shard_size=1 --set train.output_dir=alone
 code_is 0
 lines err 0 'SIGTERM'
+
+# ---- what Slurm waits, and whether the job is still there ----
+
+mkdir slurm
+cat >slurm/scontrol <<'END'
+#!/bin/sh
+case $* in
+*"show config"*) [ -z "$KILL_WAIT" ] || printf 'Xyz = 1\nKillWait                = %s sec\nUnkillableStepTimeout   = 60 sec\n' "$KILL_WAIT" ;;
+*"show job"*) [ -z "$STATE" ] && echo "slurm_load_jobs error: Invalid job id specified" >&2 && exit 1
+    echo "JobId=7 JobName=x JobState=$STATE Reason=None" ;;
+esac
+END
+chmod +x slurm/scontrol
+before=$PATH
+export PATH="$PWD/slurm:$PATH" KILL_WAIT=45 STATE=RUNNING
+unset OMPI_MCA_odls_base_sigkill_timeout
+run plan job.yaml --ranks-per-node 1
+says out 'mpirun leaves 30 s$'
+OMPI_MCA_odls_base_sigkill_timeout=7 run plan job.yaml --ranks-per-node 1
+says out 'mpirun leaves 7 s$'
+KILL_WAIT="" run plan job.yaml --ranks-per-node 1
+says out 'mpirun leaves 20 s$'
+for wait in 0 45; do
+    KILL_WAIT=$wait run train job.yaml --set train.output_dir=wait$wait
+    code_is 0
+    lines err $((wait == 0)) '^warning .*: a save writes .*, and ranks end 0 s after the batch system.s SIGTERM'
+done
+if [ "$mpi" ]; then
+    export SLURM_JOB_NODELIST=node-8,node-9 SLURM_JOB_NUM_NODES=2
+    for STATE in "" COMPLETED TIMEOUT; do
+        run train job.yaml --set train.output_dir=ended
+        refused "^ndparallel: SLURM_JOB_ID is 7 in the environment, and that job of Slurm (does not exist any more|is $STATE): .*unset SLURM_JOB_ID"
+    done
+    STATE=RUNNING SLURM_TASKS_PER_NODE="1,3" run train job.yaml --set parallelism.dp_shard_size=5 --set batch.global_batch_size=10
+    refused '^ndparallel: the run has 5 ranks, and Slurm has allocated 4 tasks on 2 nodes: .*--ntasks=5'
+    unset SLURM_JOB_NODELIST SLURM_JOB_NUM_NODES
+fi
+PATH=$before
+
+# ---- several SIGTERM: a batch job saves; elsewhere the second one ends the process ----
+
+some_steps() { [ -e $1/metrics.jsonl ] && [ "$(wc -l <$1/metrics.jsonl)" -gt 2 ]; }
+for in_job in 7 ""; do
+    case_of "SIGTERM until the run ends, SLURM_JOB_ID=$in_job"
+    [ "$in_job" ] || unset SLURM_JOB_ID
+    "$NDP_PROGRAM" train job.yaml --transport local --set train.steps=1000000 --set train.output_dir=terms$in_job >out 2>err &
+    pid=$!
+    within some_steps terms$in_job || fail "no steps"
+    kill -STOP $pid
+    kill -TERM $pid
+    kill -CONT $pid
+    while kill -TERM $pid 2>/dev/null; do :; done
+    wait $pid
+    code=$?
+    if [ "$in_job" ]; then
+        code_is 130
+        says err '^ndparallel: stopped after step'
+    else
+        code_is 143
+    fi
+done
+export SLURM_JOB_ID=7
 
 # ---- ranks that a stop ends before rank 0 could say so: the parent says it ----
 

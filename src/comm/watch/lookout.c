@@ -182,8 +182,8 @@ static void look_at_hosts(ndp_lookout *l, const ndp_transport *t, double now) {
         find(l, now, "rank %d%s: host %s (%s) has shown no sign of life for %d s: it, or its link, is down", l->rank,
              own, other, ranks, NDP_LOST_SECONDS);
     else
-        find(l, now, "rank %d on %s has died, or all of that host: its connection with rank %d%s has ended", first,
-             other, l->rank, own);
+        find(l, now, "rank %d on %s has died, or all of that host (%s): its connection with rank %d%s has ended", first,
+             other, ranks, l->rank, own);
 }
 
 /* ---- before ranks have joined ---- */
