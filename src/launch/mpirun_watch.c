@@ -15,11 +15,12 @@
 
 enum { LOOK_MS = 10 };
 
-#define PATIENCE_SECONDS 10.0     /* for mpirun to end after a rank has failed */
-#define LOST_PATIENCE_SECONDS 3.0 /* after a rank has lost a host: mpirun waits for its daemon there */
+#define PATIENCE_SECONDS 10.0      /* for mpirun to end after a rank has failed */
+#define LOST_PATIENCE_SECONDS 3.0  /* after a rank has lost a host: mpirun waits for its daemon there */
+#define LEFT_PATIENCE_SECONDS 30.0 /* after its last rank has ended, which may have been well */
 
-void ndp_mpirun_watch_begin(ndp_mpirun_watch *w, pid_t mpirun, int world, int errors) {
-    *w = (ndp_mpirun_watch){.mpirun = mpirun, .world = world, .errors = errors, .first = -1};
+void ndp_mpirun_watch_begin(ndp_mpirun_watch *w, pid_t mpirun, int world, bool here, int errors) {
+    *w = (ndp_mpirun_watch){.mpirun = mpirun, .world = world, .here = here, .errors = errors, .first = -1};
 }
 
 /* ---- what ranks write ---- */
@@ -62,6 +63,7 @@ static void end_line(ndp_mpirun_watch *w) {
     bool failed = begins(w->line, "ndparallel: rank ");
     w->said |= failed;
     w->ours |= begins(w->line, "ndparallel: ") || *w->line == '{'; /* --json */
+    w->stopped |= strstr(w->line, "stopped after step ") || strstr(w->line, "stopped before the run");
     note_lost(w);
     note_dead(w);
     for (int i = 0; i < NDP_COUNT(lost); i++)
@@ -168,6 +170,15 @@ static void look_at_ranks(ndp_mpirun_watch *w) {
     }
 }
 
+/* mpirun may hang once its ranks have ended: one that is killed may have held a lock of mpirun's. */
+static void look_for_ranks(ndp_mpirun_watch *w) {
+    ndp_sibling any;
+    if (w->here && w->ended && w->failed <= 0 && ndp_launched_children(w->mpirun, &any, 1) == 0) {
+        w->failed = ndp_now();
+        w->left = true;
+    }
+}
+
 const char *ndp_mpirun_watch_first(const ndp_mpirun_watch *w, char out[64]) {
     snprintf(out, 64, "%s", *w->dead ? w->dead : "a rank");
     if (!*w->dead && w->first >= 0)
@@ -179,7 +190,9 @@ const char *ndp_mpirun_watch_first(const ndp_mpirun_watch *w, char out[64]) {
 
 /* A batch system's daemons leave ranks that long before they end them, twice. */
 static double patience(const ndp_mpirun_watch *w) {
-    return (w->said && w->n_lost ? LOST_PATIENCE_SECONDS : PATIENCE_SECONDS) +
+    return (w->said && w->n_lost ? LOST_PATIENCE_SECONDS
+            : w->left            ? LEFT_PATIENCE_SECONDS
+                                 : PATIENCE_SECONDS) +
            (ndp_in_allocation() ? 2 * ndp_stop_seconds() : 0);
 }
 
@@ -191,6 +204,12 @@ static void kill_all(ndp_mpirun_watch *w) {
     w->killed = true;
 }
 
+/* A signal may come before a rank has a handler. mpirun itself, which ends the ranks on SIGTERM, ends with 1. */
+static bool has_stopped(const ndp_mpirun_watch *w, bool stopping, int code) {
+    bool early = code == 128 + SIGUSR1 || code == 128 + SIGTERM || code == 128 + SIGHUP;
+    return (stopping && early) || (w->stopped && code != 0);
+}
+
 /* mpirun forwards SIGUSR1 to the ranks that it has started so far, so the signal is repeated every second. SIGINT and
  * SIGTERM would end the ranks within a second. */
 static int wait_for(ndp_mpirun_watch *w, const volatile sig_atomic_t *stop) {
@@ -200,6 +219,7 @@ static int wait_for(ndp_mpirun_watch *w, const volatile sig_atomic_t *stop) {
         int status;
         wait_a_little(w);
         look_at_ranks(w);
+        look_for_ranks(w);
         if (errors && !read_errors(w)) {
             errors = false;
             epoll_ctl(w->events, EPOLL_CTL_DEL, w->errors, NULL);
@@ -210,8 +230,7 @@ static int wait_for(ndp_mpirun_watch *w, const volatile sig_atomic_t *stop) {
         if (ended == w->mpirun) {
             int code = w->killed ? 1 : ndp_child_code(status);
             (void)read_errors(w);
-            /* SIGUSR1 arrived before a rank had a handler. */
-            return stopping && code == 128 + SIGUSR1 ? 128 + SIGINT : code;
+            return has_stopped(w, stopping, code) ? 128 + SIGINT : code;
         }
         if (w->failed > 0 && !w->killed && ndp_now() - w->failed > patience(w))
             kill_all(w);

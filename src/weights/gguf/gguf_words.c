@@ -24,7 +24,8 @@ static void add_stages(ndp_str *s, struct json_object *o) {
     ndp_str_add(s, type ? type : "");
     for (int i = 0; i < NDP_COUNT(texts); i++) {
         const char *text = ndp_json_text(json_object_object_get(o, texts[i]));
-        ndp_str_addf(s, text ? " %s" : "", text);
+        if (text)
+            ndp_str_addf(s, " %s", text);
     }
     for (int i = 0; i < NDP_COUNT(flags); i++)
         if (json_object_get_boolean(json_object_object_get(o, flags[i])))

@@ -7,7 +7,8 @@
  * `od -t x8 -w32` prints a place a line, whatever became of the process.
  * FAULT_AT="ROLE KEY N HOW": there the N-th call at the place KEY (hexadecimal) fails. HOW: a number of errno, 0 for a
  * part of what was to be written or read, -1 for SIGKILL, -3 for a SIGTERM to the parent of all ranks. Once, in
- * whichever process of that role gets there: PATH.fired exists from then on. */
+ * whichever process of that role gets there: PATH.fired exists from then on.
+ * FAULT_SYNC_MS=MS, FAULT_OPEN_MS=MS: each fsync, each open takes so much longer, as on a slow disk. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -37,7 +38,7 @@ typedef struct slot {
 static slot *table;
 static char role[16], fired[4096];
 static uint64_t at_key, at_n;
-static int at_how = PASSES;
+static int at_how = PASSES, sync_ms, open_ms;
 static _Thread_local bool inside;
 
 /* ---- whose code ---- */
@@ -157,6 +158,9 @@ static int fault(enum kind kind, void *from) {
 __attribute__((constructor)) static void begin(void) {
     char exe[4096], path[4200];
     const char *at = getenv("FAULT_AT"), *to = getenv("FAULT_TABLE"), *rank = getenv("NDP_RANK");
+    const char *slow_sync = getenv("FAULT_SYNC_MS"), *slow_open = getenv("FAULT_OPEN_MS");
+    sync_ms = slow_sync ? atoi(slow_sync) : 0;
+    open_ms = slow_open ? atoi(slow_open) : 0;
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
     exe[n > 0 ? n : 0] = '\0';
     if (!to || id_of(exe) != 1)
@@ -231,7 +235,14 @@ PART(MESSAGE, ssize_t, send, (int fd, const void *data, size_t size, int flags),
 PART(MESSAGE, ssize_t, recv, (int fd, void *data, size_t size, int flags), (fd, data, size, flags), size)
 CALL(WRITE, int, ftruncate, (int fd, off_t size), (fd, size), -1)
 CALL(WRITE, int, fallocate, (int fd, int mode, off_t at, off_t size), (fd, mode, at, size), -1)
-CALL(SYNC, int, fsync, (int fd), (fd), -1)
+
+static void *real_fsync;
+EXPORT int fsync(int fd) {
+    int how = fault(SYNC, FROM);
+    if (sync_ms)
+        usleep(1000 * (useconds_t)sync_ms);
+    return how > 0 ? (errno = how, -1) : REAL(fsync)(fd);
+}
 CALL(SYNC, int, fdatasync, (int fd), (fd), -1)
 CALL(SYNC, int, sync_file_range, (int fd, off_t at, off_t size, unsigned flags), (fd, at, size, flags), -1)
 CALL(RENAME, int, rename, (const char *from, const char *to), (from, to), -1)
@@ -307,6 +318,8 @@ EXPORT int open(const char *path, int flags, ...) {
     mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(list, mode_t) : 0;
     va_end(list);
     int how = fault(OPEN, FROM);
+    if (open_ms)
+        usleep(1000 * (useconds_t)open_ms);
     if (how > 0)
         return errno = how, -1;
     return REAL(open)(path, flags, mode);
