@@ -94,7 +94,7 @@ cause() {
 }
 
 step_of() { sed -n "s/.*$1.*step[ -]0*\([1-9][0-9]*\).*/\1/p" out | tail -n 1; }
-left_processes() { grep -lsF "$work/" /proc/[0-9]*/environ 2>/dev/null | while read -r p; do p=${p%/environ}; readlink "$p/exe" 2>/dev/null; done | grep -xF "$NDP_PROGRAM"; }
+left_processes() { grep -lsF "$work/" /proc/[0-9]*/environ 2>/dev/null | while read -r p; do p=${p%/environ}; readlink "$p/exe" 2>/dev/null; done | grep -xE "$NDP_PROGRAM|.*/(orterun|prterun|mpirun)"; }
 all_gone() { [ -z "$(left_processes)" ]; }
 
 # After a stop: a step that was made is saved, unless it came after the end. Commands that do not train just end.

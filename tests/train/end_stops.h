@@ -168,13 +168,13 @@ static inline const char *wrong_end(const stop_try *s, const program_run *r, pid
         return error_lines(log) == 1 ? NULL : "not one line says why"; /* it ended before the ranks got the signal */
     if (s->kind == ASKED && s->place == AT_START && s->target == TO_RANK && code == 128 + s->signal)
         return error_lines(log) == 1 ? NULL : "not one line says why"; /* it had no handler yet */
-    if (code != (s->kind == STOPPED ? 1 : s->kind == KILLED ? 128 + SIGKILL : 130))
+    bool unseen = s->kind == KILLED && s->place == AT_START && mpi;    /* mpirun has not seen it in MPI yet */
+    if (!(unseen && code == 1) && code != (s->kind == STOPPED ? 1 : s->kind == KILLED ? 128 + SIGKILL : 130))
         return "exit code";
     if (error_lines(log) != 1 && !(s->kind == KILLED && mpi && error_lines(log) == 2)) /* its peers and the parent */
         return "not one line says why";
     if (s->kind == ASKED)
         return newest != lines || (lines > 0 && ends_named(log) != newest) ? "a step is lost" : NULL;
-    bool unseen = s->kind == KILLED && s->place == AT_START && mpi; /* mpirun's parent has not seen all ranks yet */
     bool named = names_rank(log, s->rank, rank) || (unseen && strstr(log, "ndparallel: a rank was killed by signal 9"));
     return !named || (s->kind == STOPPED && !strstr(log, words)) ? "it is not named" : NULL;
 }
