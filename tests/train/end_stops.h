@@ -335,13 +335,13 @@ static inline void stop_runs(ends_test *t, const char *transport, stop_place pla
     fflush(stdout);
 }
 
-/* A table: so many ends of each kind in every phase, or in those with `only` in their name. */
-static inline void all_stops(ends_test *t, const char *transport, int tries, const char *only) {
+/* A table: so many ends of each kind from `first` on in every phase, or in those with `only` in their name. */
+static inline void all_stops(ends_test *t, const char *transport, int tries, const char *only, stop_kind first) {
     for (stop_place place = 0; place < STOP_PLACES; place++) {
         if (!strstr(stop_places[place].name, only))
             continue;
         printf("%-5s %-15s", transport, stop_places[place].name);
-        for (stop_kind kind = 0; kind < STOP_KINDS; kind++)
+        for (stop_kind kind = first; kind < STOP_KINDS; kind++)
             stop_runs(t, transport, place, kind, tries);
         printf("\n");
     }

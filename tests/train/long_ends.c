@@ -1,10 +1,11 @@
 /* Every way to end a run that ends.h, end_signals.h and end_stops.h have. On the command line: at most so many places
  * of a way on a rank; a pattern of tests; how often a run is ended in each way in a phase; what the names of the phases
- * have. */
+ * have; 1: without SIGSTOP, 2: nor SIGKILL. */
 #include "train/end_stops.h"
 
 static int most = 12, tries = 7;
 static const char *only = "";
+static stop_kind first_kind = STOPPED;
 
 /* All places, or as many of them, evenly spread. */
 static void each_place(ends_test *t, int layout, ends_way way, int rank) {
@@ -47,7 +48,7 @@ static void stops_of(const char *folder, const char *transport) {
     if (!getenv("NDP_PROGRAM"))
         skip();
     stop_references(&t);
-    all_stops(&t, transport, tries, only);
+    all_stops(&t, transport, tries, only, first_kind);
     printf("%d runs over %s were ended, %d resumed; 0 failed\n", t.runs, transport, t.resumed);
 }
 
@@ -96,5 +97,7 @@ int main(int argc, char **argv) {
         tries = atoi(argv[3]);
     if (argc > 4)
         only = argv[4];
+    if (argc > 5)
+        first_kind = (stop_kind)atoi(argv[5]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

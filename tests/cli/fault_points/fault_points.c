@@ -25,6 +25,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 #include <unwind.h>
 
@@ -186,6 +187,15 @@ __attribute__((constructor)) static void begin(void) {
     table = shared == MAP_FAILED ? NULL : shared;
 }
 
+/* So long, whatever signals come. */
+static void take(int ms) {
+    struct timespec left = {ms / 1000, ms % 1000 * 1000000L};
+    int before = errno;
+    while (ms && nanosleep(&left, &left))
+        ;
+    errno = before;
+}
+
 /* ---- the calls ---- */
 
 #define FROM __builtin_return_address(0)
@@ -239,8 +249,7 @@ CALL(WRITE, int, fallocate, (int fd, int mode, off_t at, off_t size), (fd, mode,
 static void *real_fsync;
 EXPORT int fsync(int fd) {
     int how = fault(SYNC, FROM);
-    if (sync_ms)
-        usleep(1000 * (useconds_t)sync_ms);
+    take(sync_ms);
     return how > 0 ? (errno = how, -1) : REAL(fsync)(fd);
 }
 CALL(SYNC, int, fdatasync, (int fd), (fd), -1)
@@ -318,8 +327,7 @@ EXPORT int open(const char *path, int flags, ...) {
     mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(list, mode_t) : 0;
     va_end(list);
     int how = fault(OPEN, FROM);
-    if (open_ms)
-        usleep(1000 * (useconds_t)open_ms);
+    take(open_ms);
     if (how > 0)
         return errno = how, -1;
     return REAL(open)(path, flags, mode);
