@@ -95,24 +95,4 @@ if [ "$mpi" ]; then
 fi
 
 
-# ---- a signal to ranks that have not joined, since files are slow to open ----
-
-points=${NDP_BUILD_DIR:-$(dirname "$NDP_PROGRAM")}/libfault_points.so
-[ -e "$points" ] || end_of_cases
-catches() { for p in $(pgrep -P $parent); do [ $((0x$(sed -n 's/^SigCgt:.//p' "/proc/$p/status") & 0x4000)) = 0 ] || echo "$p"; done 2>/dev/null; }
-both_catch() { [ "$(catches | wc -l)" = 2 ]; }
-for case in "TERM 2" "TERM 1"; do
-    case_of "SIG${case% *} to ${case#* } ranks before the run"
-    LD_PRELOAD=$points FAULT_OPEN_MS=100 "$NDP_PROGRAM" train job.yaml --transport shm --set train.output_dir=early >out 2>err &
-    parent=$!
-    within both_catch || fail "no ranks"
-    # shellcheck disable=SC2046 # process numbers
-    kill "-${case% *}" $(catches | tail -n "${case#* }")
-    wait $parent
-    code=$?
-    code_is 130
-    lines err 1 ''
-    says err '^ndparallel: stopped before the run began; no step is on disk$'
-done
-
 end_of_cases

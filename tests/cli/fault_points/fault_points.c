@@ -8,7 +8,7 @@
  * FAULT_AT="ROLE KEY N HOW": there the N-th call at the place KEY (hexadecimal) fails. HOW: a number of errno, 0 for a
  * part of what was to be written or read, -1 for SIGKILL, -3 for a SIGTERM to the parent of all ranks. Once, in
  * whichever process of that role gets there: PATH.fired exists from then on.
- * FAULT_SYNC_MS=MS, FAULT_OPEN_MS=MS: each fsync, each open takes so much longer, as on a slow disk. */
+ * FAULT_SYNC_MS=MS: each fsync takes so much longer, as on a slow disk. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +39,7 @@ typedef struct slot {
 static slot *table;
 static char role[16], fired[4096];
 static uint64_t at_key, at_n;
-static int at_how = PASSES, sync_ms, open_ms;
+static int at_how = PASSES, sync_ms;
 static _Thread_local bool inside;
 
 /* ---- whose code ---- */
@@ -159,9 +159,8 @@ static int fault(enum kind kind, void *from) {
 __attribute__((constructor)) static void begin(void) {
     char exe[4096], path[4200];
     const char *at = getenv("FAULT_AT"), *to = getenv("FAULT_TABLE"), *rank = getenv("NDP_RANK");
-    const char *slow_sync = getenv("FAULT_SYNC_MS"), *slow_open = getenv("FAULT_OPEN_MS");
-    sync_ms = slow_sync ? atoi(slow_sync) : 0;
-    open_ms = slow_open ? atoi(slow_open) : 0;
+    const char *slow = getenv("FAULT_SYNC_MS");
+    sync_ms = slow ? atoi(slow) : 0;
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
     exe[n > 0 ? n : 0] = '\0';
     if (!to || id_of(exe) != 1)
@@ -327,7 +326,6 @@ EXPORT int open(const char *path, int flags, ...) {
     mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(list, mode_t) : 0;
     va_end(list);
     int how = fault(OPEN, FROM);
-    take(open_ms);
     if (how > 0)
         return errno = how, -1;
     return REAL(open)(path, flags, mode);
