@@ -3,6 +3,9 @@
 #include "cli/exit_codes.h"
 #include "cli/progress.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -47,9 +50,55 @@ void cli_end_on_early_stop(void) {
     static const int numbers[] = {SIGUSR1, SIGINT, SIGTERM, SIGHUP};
     bool rank = ndp_world_launched(NULL), told = getenv("NDP_LAUNCHED") || (rank && ndp_world_launched_rank() != 0);
     struct sigaction action = {.sa_handler = told ? on_end : on_early_stop}, before;
-    for (size_t i = 0; i < (rank ? 1 : sizeof numbers / sizeof *numbers); i++)
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             sigaction(numbers[i], &action, NULL);
+}
+
+/* ---- what a rank of mpirun writes ---- */
+
+typedef struct rank_stream {
+    int fd;
+    bool dropped; /* nothing is written any more */
+} rank_stream;
+
+/* mpirun that gets a SIGTERM waits for the ranks to end, twice as long as it takes to stop them (launch/launch.c), and
+ * takes no output meanwhile. A rank would be kept in a write, and be killed there: once it is to stop, what is not
+ * taken within a second is dropped. */
+static ssize_t write_or_drop(void *user, const char *text, size_t size) {
+    enum { WAIT_MS = 100, WAITS = 10 };
+    rank_stream *it = user;
+    size_t done = 0;
+    for (int waits = 0; done < size && !it->dropped;) {
+        ssize_t n = write(it->fd, text + done, size - done);
+        done += n > 0 ? (size_t)n : 0;
+        if (n < 0 && errno == EAGAIN) {
+            (void)poll(&(struct pollfd){.fd = it->fd, .events = POLLOUT}, 1, WAIT_MS);
+            waits += stop != 0;
+            it->dropped = waits > WAITS;
+        } else if (n < 0 && errno != EINTR)
+            return 0;
+    }
+    return (ssize_t)size;
+}
+
+static FILE *open_rank_stream(rank_stream *it, FILE *instead, int buffering) {
+    FILE *f = fopencookie(it, "w", (cookie_io_functions_t){.write = write_or_drop});
+    if (!f)
+        return instead;
+    setvbuf(f, NULL, buffering, BUFSIZ);
+    fcntl(it->fd, F_SETFL, fcntl(it->fd, F_GETFL) | O_NONBLOCK);
+    return f;
+}
+
+/* mpirun gives each rank a pseudo-terminal and a pipe of its own. */
+static void open_rank_streams(void) {
+    static rank_stream streams[] = {{.fd = STDOUT_FILENO}, {.fd = STDERR_FILENO}};
+    if (!getenv("NDP_LAUNCHED") || getenv("NDP_WORLD") || !ndp_world_launched(NULL))
+        return;
+    fflush(stdout);
+    stdout = open_rank_stream(&streams[0], stdout, _IOLBF);
+    stderr = open_rank_stream(&streams[1], stderr, _IONBF);
 }
 
 /* The signals that stop a run. The second one of those that insist ends the process, as if there were no handler. The
@@ -79,6 +128,7 @@ const volatile sig_atomic_t *cli_catch_signals(bool live) {
             sigaction(stopping[i].number, &action, NULL);
     }
     signal(SIGXFSZ, SIG_IGN);
+    open_rank_streams();
     return &stop;
 }
 

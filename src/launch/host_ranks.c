@@ -230,8 +230,9 @@ static void kill_all(launch_run *r) {
         }
 }
 
-/* Whether a signal that only asks a rank to stop ended it, which had no handler yet. */
-static bool stopped_early(int code) { return code == 128 + SIGUSR1 || code == 128 + SIGHUP; }
+/* Whether a signal that only asks a rank to stop ended it, which had no handler yet. SIGINT's code is that of a stop.
+ */
+static bool stopped_early(int code) { return code == 128 + SIGUSR1 || code == 128 + SIGHUP || code == 128 + SIGTERM; }
 
 /* The code of the rank that failed first. A rank that was ended by a signal from here has no code of its own. */
 static int run_exit_code(const launch_run *r) {
@@ -244,9 +245,10 @@ static int run_exit_code(const launch_run *r) {
     return is_stopping(r) && stopped_early(code) ? STOPPED : code;
 }
 
-/* Rank 0 says that a run was stopped before it leaves the world; a rank that ends earlier says nothing. */
+/* Rank 0 says that a run was stopped before it leaves the world; a rank that ends earlier says nothing. The signal may
+ * have come to a rank alone. */
 static void note_unsaid(const launch_run *r, int code) {
-    if (r->opts->unsaid && is_stopping(r) && code == STOPPED && !r->ranks[0].said)
+    if (r->opts->unsaid && code == STOPPED && !r->ranks[0].said)
         *r->opts->unsaid = true;
 }
 

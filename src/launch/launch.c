@@ -140,6 +140,9 @@ static void add_mpirun_environment(const char *folder, ndp_argv *w) {
                 ndp_argv_add(w, "%s%s", names[i][1], *e + strlen(names[i][0]));
     if (!getenv("RES_OPTIONS"))
         ndp_argv_add(w, "RES_OPTIONS=timeout:1 attempts:1");
+    /* In place of memory shared with the ranks: mpirun would wait forever for a lock there that a killed rank holds. */
+    if (!getenv("PMIX_MCA_gds"))
+        ndp_argv_add(w, "PMIX_MCA_gds=hash");
 }
 
 /* ---- the process ---- */
@@ -236,7 +239,11 @@ static void report_end(const ndp_launch_opts *o, const ndp_mpirun_watch *w, int 
     enum { SIGNALS = 64 }; /* higher codes are exit codes of mpirun or ssh */
     char text[320], who[64];
     bool said = code <= 2 && (code == 0 || w->printed);
-    if (o->report && w->killed && !w->said && !w->told && w->stopped <= 0)
+    if (o->report && w->killed && w->left && w->stopped <= 0) {
+        snprintf(text, sizeof text, "%s ended first; all ranks have ended, and mpirun hangs: it is killed",
+                 ndp_mpirun_watch_first(w, who));
+        o->report(o->user, text);
+    } else if (o->report && w->killed && !w->said && !w->told && w->stopped <= 0)
         o->report(o->user, "mpirun has lost a host, as it says above, and did not end by itself: its ranks are killed");
     if (!o->report || w->killed || said || w->told || code == 128 + SIGINT || (o->stop && *o->stop && code <= 2))
         return;
@@ -268,7 +275,7 @@ static ndp_status start_watched(const ndp_launch_opts *o, const ndp_argv *args, 
         close(ends[0]);
         return st;
     }
-    ndp_mpirun_watch_begin(w, mpirun, o->ranks, ends[0]);
+    ndp_mpirun_watch_begin(w, mpirun, o->ranks, on_one_host(o), ends[0]);
     return NDP_OK;
 }
 
@@ -308,7 +315,7 @@ static ndp_status launch_by_mpirun(const ndp_launch_opts *o, int *exit_code) {
     if (hosts_may_be_unreachable(o, &watch, code))
         NDP_TRY(ndp_hosts_reach(o->hostfile));
     report_end(o, &watch, code);
-    if (o->unsaid && o->stop && *o->stop && code == 128 + SIGINT && !watch.ours)
+    if (o->unsaid && code == 128 + SIGINT && !watch.ours)
         *o->unsaid = true;
     *exit_code = code;
     return NDP_OK;

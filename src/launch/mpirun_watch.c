@@ -15,14 +15,14 @@
 
 enum { LOOK_MS = 10 };
 
-#define PATIENCE_SECONDS 10.0     /* for mpirun to end after a rank has failed */
-#define LOST_PATIENCE_SECONDS 3.0 /* after a rank has lost a host: mpirun waits for its daemon there */
-#define STOP_PATIENCE_SECONDS                                                                                          \
-    5.0 /* after a stop, at which all is saved: where mpirun got SIGTERM it waits for long                             \
-         */
+#define PATIENCE_SECONDS 10.0      /* for mpirun to end after a rank has failed */
+#define LOST_PATIENCE_SECONDS 3.0  /* after a rank has lost a host: mpirun waits for its daemon there */
+#define LEFT_PATIENCE_SECONDS 30.0 /* after its last rank has ended, which may have been well */
+/* After a stop, at which all is saved: where mpirun got SIGTERM it waits for long. */
+#define STOP_PATIENCE_SECONDS 5.0
 
-void ndp_mpirun_watch_begin(ndp_mpirun_watch *w, pid_t mpirun, int world, int errors) {
-    *w = (ndp_mpirun_watch){.mpirun = mpirun, .world = world, .errors = errors, .first = -1};
+void ndp_mpirun_watch_begin(ndp_mpirun_watch *w, pid_t mpirun, int world, bool here, int errors) {
+    *w = (ndp_mpirun_watch){.mpirun = mpirun, .world = world, .here = here, .errors = errors, .first = -1};
 }
 
 /* ---- what ranks write ---- */
@@ -65,7 +65,9 @@ static void end_line(ndp_mpirun_watch *w) {
     bool failed = begins(w->line, "ndparallel: rank ");
     w->said |= failed;
     w->ours |= begins(w->line, "ndparallel: ") || *w->line == '{'; /* --json */
-    if (w->stopped <= 0 && (begins(w->line, "ndparallel: stopped ") || begins(w->line, "{\"error\": {\"code\": 130,")))
+    bool stopped = begins(w->line, "{\"error\": {\"code\": 130,") || strstr(w->line, "stopped after step ") ||
+                   strstr(w->line, "stopped before the run") || begins(w->line, "ndparallel: stopped ");
+    if (w->stopped <= 0 && stopped)
         w->stopped = ndp_now();
     note_lost(w);
     note_dead(w);
@@ -173,6 +175,15 @@ static void look_at_ranks(ndp_mpirun_watch *w) {
     }
 }
 
+/* mpirun may hang once its ranks have ended: one that is killed may have held a lock of mpirun's. */
+static void look_for_ranks(ndp_mpirun_watch *w) {
+    ndp_sibling any;
+    if (w->here && w->ended && w->failed <= 0 && ndp_launched_children(w->mpirun, &any, 1) == 0) {
+        w->failed = ndp_now();
+        w->left = true;
+    }
+}
+
 const char *ndp_mpirun_watch_first(const ndp_mpirun_watch *w, char out[64]) {
     snprintf(out, 64, "%s", *w->dead ? w->dead : "a rank");
     if (!*w->dead && w->first >= 0)
@@ -187,7 +198,7 @@ const char *ndp_mpirun_watch_first(const ndp_mpirun_watch *w, char out[64]) {
 static double patience(const ndp_mpirun_watch *w) {
     if (w->n_lost)
         return w->said ? LOST_PATIENCE_SECONDS : PATIENCE_SECONDS;
-    return PATIENCE_SECONDS + 2 * w->stop_seconds;
+    return (w->left ? LEFT_PATIENCE_SECONDS : PATIENCE_SECONDS) + 2 * w->stop_seconds;
 }
 
 static void tell_of_lost(ndp_mpirun_watch *w, double now) {
@@ -205,6 +216,12 @@ static void kill_all(ndp_mpirun_watch *w) {
     w->killed = true;
 }
 
+/* A signal may come before a rank has a handler. mpirun itself, which ends the ranks on SIGTERM, ends with 1. */
+static bool has_stopped(const ndp_mpirun_watch *w, bool stopping, int code) {
+    bool early = code == 128 + SIGUSR1 || code == 128 + SIGTERM || code == 128 + SIGHUP;
+    return (stopping && early) || w->stopped > 0;
+}
+
 /* mpirun forwards SIGUSR1 to the ranks that it has started so far, so the signal is repeated every second. SIGINT and
  * SIGTERM would end the ranks within a second. */
 static int wait_for(ndp_mpirun_watch *w, const volatile sig_atomic_t *stop) {
@@ -214,6 +231,7 @@ static int wait_for(ndp_mpirun_watch *w, const volatile sig_atomic_t *stop) {
         int status;
         wait_a_little(w);
         look_at_ranks(w);
+        look_for_ranks(w);
         if (errors && !read_errors(w)) {
             errors = false;
             epoll_ctl(w->events, EPOLL_CTL_DEL, w->errors, NULL);
@@ -224,9 +242,7 @@ static int wait_for(ndp_mpirun_watch *w, const volatile sig_atomic_t *stop) {
         if (ended == w->mpirun) {
             int code = w->killed ? 1 : ndp_child_code(status);
             (void)read_errors(w);
-            /* SIGUSR1 arrived before a rank had a handler. */
-            bool early = stopping && code == 128 + SIGUSR1;
-            return early || (w->stopped > 0 && (w->killed || code == 0)) ? 128 + SIGINT : code;
+            return has_stopped(w, stopping, code) ? 128 + SIGINT : code;
         }
         double now = ndp_now();
         tell_of_lost(w, now);

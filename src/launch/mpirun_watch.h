@@ -10,6 +10,7 @@ enum { NDP_WATCHED_RANKS = 256, NDP_LOST_HOSTS = 8 };
 typedef struct ndp_mpirun_watch {
     pid_t mpirun;
     int world;
+    bool here;                            /* all of the world's ranks are on this host */
     int errors;                           /* the end of a pipe: what mpirun and the ranks write to stderr */
     int events;                           /* of epoll, which tells ends in their order */
     ndp_sibling ranks[NDP_WATCHED_RANKS]; /* that it has started on this host */
@@ -22,8 +23,9 @@ typedef struct ndp_mpirun_watch {
     bool said;      /* a rank has said why */
     bool ours;      /* a line was ndparallel's, of any rank */
     double failed;  /* when a rank said that the run has failed, or mpirun that it lost a host; 0: not yet */
+    bool left;      /* it is when the last rank had ended, which said nothing */
     bool killed;    /* mpirun did not end after that, and was killed */
-    double stopped; /* when rank 0 said that a stop has ended the run; 0: not yet */
+    double stopped; /* when ranks said that a stop has ended the run; 0: not yet */
     char line[512]; /* the beginning of the line that is being written */
     int length;
     char lost[NDP_LOST_HOSTS][256]; /* hosts that ranks or mpirun have lost, by their own names */
@@ -37,8 +39,8 @@ typedef struct ndp_mpirun_watch {
     char dead[64]; /* "rank 2 (process 71)", which its peers have seen die before any other; empty: none */
 } ndp_mpirun_watch;
 
-/* `errors`: not blocking. */
-void ndp_mpirun_watch_begin(ndp_mpirun_watch *w, pid_t mpirun, int world, int errors);
+/* `errors`: not blocking. `here`: all ranks are on this host. */
+void ndp_mpirun_watch_begin(ndp_mpirun_watch *w, pid_t mpirun, int world, bool here, int errors);
 /* Waits for the end of mpirun, and returns its exit code; 130 where a stop has ended the run, after which ranks of
  * `ndparallel` end with 0 (cli/ranks.c). What ranks write to stderr is passed on. `stop`: once it is
  * non-zero, mpirun gets SIGUSR1 every second. */

@@ -94,7 +94,7 @@ cause() {
 }
 
 step_of() { sed -n "s/.*$1.*step[ -]0*\([1-9][0-9]*\).*/\1/p" out | tail -n 1; }
-left_processes() { grep -lsF "$work/" /proc/[0-9]*/environ 2>/dev/null | while read -r p; do p=${p%/environ}; readlink "$p/exe" 2>/dev/null; done | grep -xF "$NDP_PROGRAM"; }
+left_processes() { grep -lsF "$work/" /proc/[0-9]*/environ 2>/dev/null | while read -r p; do p=${p%/environ}; readlink "$p/exe" 2>/dev/null; done | grep -xE "$NDP_PROGRAM|.*/(orterun|prterun|mpirun)"; }
 all_gone() { [ -z "$(left_processes)" ]; }
 
 # After a stop: a step that was made is saved, unless it came after the end. Commands that do not train just end.
@@ -179,32 +179,25 @@ report() {
 
 # ---- all of a job ----
 
-hows() {
-    case $1 in
-    01) echo 28 5 4 0 -1 -3 ;;
-    02) echo 5 4 -1 -3 ;;
-    03) echo 28 5 -1 -3 ;;
-    04) echo 28 5 4 -1 -3 ;;
-    05) echo 5 4 0 -1 -3 ;;
-    06) echo 12 -1 -3 ;;
-    07) echo 11 -1 -3 ;;
-    08) echo 5 -1 -3 ;;
-    esac
-}
-
-# The faults of all places that were reached: first, second, last, and a number at random.
+# The faults of all places that were reached, by kind of call: first, second, last, and a number at random.
 faults() {
     for table in "$work"/table.*; do
-        od -An -v -tx8 -w32 "$table" | awk -v role="${table##*.}" '$1 !~ /^0+$/ { print role, $1, substr($2, 1, 2), $4 }'
-    done | while read -r role key kind count; do
-        count=$(printf %d "0x$count")
-        echo "$kind $role" >>"$work/reached.$job-$ranks$transport"
-        for how in $(hows "$kind"); do
-            {
-                printf '1\n2\n%s\n' "$count"
-                [ "$count" -lt 4 ] || awk -v c="$count" -v s="$seed$key" 'BEGIN { srand(s); print 3 + int(rand() * (c - 3)) }'
-            } | awk -v c="$count" '$1 <= c && !seen[$1]++' | while read -r n; do echo "$role $key $n $how"; done
-        done
+        od -An -v -tx8 -w32 "$table" | awk -v role="${table##*.}" -v seed="$seed" -v reached="$work/reached.$job-$ranks$transport" '
+function number(hex, i, n) { for (i = 1; i <= length(hex); i++) n = 16 * n + index("123456789abcdef", substr(hex, i, 1)); return n }
+BEGIN {
+    hows["01"] = "28 5 4 0 -1 -3"; hows["02"] = "5 4 -1 -3"; hows["03"] = "28 5 -1 -3"; hows["04"] = "28 5 4 -1 -3"
+    hows["05"] = "5 4 0 -1 -3"; hows["06"] = "12 -1 -3"; hows["07"] = "11 -1 -3"; hows["08"] = "5 -1 -3"
+}
+$1 !~ /^0+$/ {
+    count = number($4)
+    print substr($2, 1, 2), role >>reached
+    srand(seed % 1000003 + number(substr($1, 11)))
+    times = count < 4 ? "1 2 " count : "1 2 " count " " 3 + int(rand() * (count - 3))
+    n = split(times, at, " ")
+    for (i = split(hows[substr($2, 1, 2)], how, " "); i > 0; i--)
+        for (k = 1; k <= n; k++)
+            if (at[k] <= count && !seen[$1, how[i], at[k]]++) print role, $1, at[k], how[i]
+}'
     done
 }
 

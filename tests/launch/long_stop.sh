@@ -28,4 +28,23 @@ case_of in a batch job
 export SLURM_JOB_ID=7
 stop 2
 
+# ---- an mpirun that hangs once its ranks have ended ----
+
+mkdir bin
+cat >bin/mpirun <<'END'
+#!/bin/sh
+OMPI_COMM_WORLD_RANK=0 sleep 1 &
+OMPI_COMM_WORLD_RANK=1 sleep 2 &
+wait
+sleep 10000
+END
+chmod +x bin/mpirun
+unset SLURM_JOB_ID
+before=$(date +%s)
+PATH="$PWD/bin:$PATH" run launch -n 2 --transport mpi -- sh rank
+code_is 1
+lines err 1 ''
+says err '^ndparallel: rank 0 \(process [0-9]+\) ended first; all ranks have ended, and mpirun hangs: it is killed'
+[ $(($(date +%s) - before)) -le 60 ] || fail "it took $(($(date +%s) - before)) s"
+
 end_of_cases

@@ -124,6 +124,32 @@ for in_job in 7 ""; do
 done
 export SLURM_JOB_ID=7
 
+# ---- output that mpirun does not take, as it waits for the ranks to end: a rank that is to stop saves all the same ----
+
+mkfifo pipe
+sleep 10000 <pipe &
+reader=$!
+case_of "a rank whose output is not taken"
+OMPI_COMM_WORLD_SIZE=1 NDP_LAUNCHED=1 "$NDP_PROGRAM" train job.yaml --transport self --set parallelism.dp_shard_size=1 \
+    --set train.steps=1000000 --set train.log_every=1 --set train.output_dir=blocked >pipe 2>err &
+rank=$!
+metrics() { wc -l 2>/dev/null <blocked/metrics.jsonl || echo 0; }
+blocked() {
+    n=$(metrics)
+    sleep 0.5
+    [ "$n" -gt 300 ] && [ "$n" = "$(metrics)" ]
+}
+within blocked || fail "it writes on"
+kill -TERM $rank
+has_ended() { ! kill -0 $rank 2>/dev/null; }
+within has_ended || kill -KILL $rank
+wait $rank
+code=$?
+code_is 130
+says err "^ndparallel: stopped after step $(metrics); continue with --resume$"
+[ -e "blocked/checkpoints/step-$(printf %08d "$(metrics)")" ] || fail "step $(metrics) is not saved: $(ls blocked/checkpoints)"
+kill $reader
+
 # ---- ranks that a stop ends before rank 0 could say so: the parent says it ----
 
 unset SLURM_JOB_ID OMPI_MCA_odls_base_sigkill_timeout
@@ -140,6 +166,16 @@ if [ "$mpi" ]; then
     code_is 130
     lines err 1 ''
     says err '^ndparallel: stopped before the run began; no step is on disk$'
+
+    # mpirun ends the ranks when it gets the signal itself, and exits with 1; or the signal comes to a rank alone.
+    for said in "stopped after step 7; continue with --resume:1" :130; do
+        printf '#!/bin/sh\n[ -z "%s" ] || echo "ndparallel: %s" >&2\nexit %s\n' "${said%:*}" "${said%:*}" "${said#*:}" >bin/mpirun
+        PATH="$PWD/bin:$PATH" run train job.yaml --transport mpi --set train.output_dir=stopped
+        code_is 130
+        lines err 1 ''
+        says err '^ndparallel: stopped (after step 7; continue with --resume|before the run began; no step is on disk)$'
+    done
 fi
+
 
 end_of_cases

@@ -11,13 +11,30 @@
 #include <sys/mount.h>
 
 enum { SIGNAL_STEPS = 300 };
+enum { SLOW_SAVE = 5, SLOW_SYNC_MS = 460 }; /* a save syncs 11 times in a row, so it takes 5 s */
 
 typedef struct program_run {
     const ends_layout *layout;
     const char *folder, *run, *transport; /* it writes to FOLDER/RUN and FOLDER/log */
     int every;                            /* checkpoint.every */
     bool resume;
+    const char *const *settings; /* more of them, up to NULL; NULL: none */
+    int restarts;
+    int sync_ms;   /* what each sync of a file takes longer */
+    bool in_batch; /* as in a job of a batch system */
 } program_run;
+
+/* In the new process. Calls of fault_points.c are slow where that is wanted. */
+static inline void program_environment(const program_run *r) {
+    char ms[16];
+    snprintf(ms, sizeof ms, "%d", r->sync_ms);
+    if (r->sync_ms) {
+        setenv("LD_PRELOAD", ndp_format("%s/libfault_points.so", getenv("NDP_BUILD_DIR")), 1);
+        setenv("FAULT_SYNC_MS", ms, 1);
+    }
+    if (r->in_batch)
+        setenv("SLURM_JOB_ID", "7", 1);
+}
 
 static inline pid_t program_begin(const program_run *r) {
     const char *names[] = {"dp_replicate", "dp_shard", "cp", "tp", "pp"};
@@ -34,6 +51,10 @@ static inline pid_t program_begin(const program_run *r) {
     tiny_add(&w, "--set=data.cache_dir=%s/%s.cache", r->folder, r->run);
     tiny_add(&w, "--set=train.steps=%d", SIGNAL_STEPS);
     tiny_add(&w, "--set=checkpoint.every=%d", r->every);
+    for (const char *const *it = r->settings; it && *it; it++)
+        tiny_add(&w, "--set=%s", *it);
+    if (r->restarts)
+        tiny_add(&w, "--restarts=%d", r->restarts);
     if (r->resume)
         tiny_add(&w, "--resume");
     w.items[w.n] = NULL;
@@ -48,7 +69,9 @@ static inline pid_t program_begin(const program_run *r) {
         dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
         dup2(out, STDOUT_FILENO);
         dup2(out, STDERR_FILENO);
-        execv(w.items[0], w.items);
+        program_environment(r);
+        if (chdir(r->folder) == 0) /* files of the settings are there */
+            execv(w.items[0], w.items);
         _exit(127);
     }
     setpgid(child, child);
@@ -85,25 +108,29 @@ static inline int program_finish(pid_t child, const char *what) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* Of metrics: 0 before the run has begun. */
 static inline int64_t program_lines(const program_run *r) {
-    char *text = tiny_metrics(r->folder, r->run);
+    char *path = ndp_format("%s/%s/metrics.jsonl", r->folder, r->run);
+    char *text = ndp_path_exists(path) ? tiny_metrics(r->folder, r->run) : strdup("");
     int64_t n = 0;
     for (const char *at = text; (at = strchr(at, '\n')); at++)
         n++;
     free(text);
+    free(path);
     return n;
 }
 
 /* ---- signals ---- */
 
-typedef enum signal_target { TO_PARENT, TO_GROUP, TO_RANK, TARGETS } signal_target;
+typedef enum signal_target { TO_PARENT, TO_GROUP, TO_RANK, TO_MPIRUN, TARGETS } signal_target;
 
-static const char *const target_names[TARGETS] = {"parent", "group", "a rank"};
+static const char *const target_names[TARGETS] = {"parent", "group", "a rank", "mpirun"};
 
 static const struct {
     const char *transport;
     int layout; /* of ends_layouts */
 } signal_worlds[] = {{"self", 0}, {"local", 3}, {"shm", 1}, {"shm", 3}, {"shm", 2}, {"shm", 4}, {"mpi", 1}, {"mpi", 2}};
+enum { FIRST_MPI_WORLD = 6 };
 
 /* The process of a rank; 0: it has ended. */
 static inline pid_t rank_process(const program_run *r, int rank) {
@@ -126,17 +153,44 @@ static inline pid_t rank_process(const program_run *r, int rank) {
     return 0;
 }
 
-static inline void send_signal(ends_test *t, const program_run *r, pid_t child, int number, signal_target target) {
-    pid_t to = target == TO_GROUP  ? -child
-               : target == TO_RANK ? rank_process(r, (int)ends_draw(t, ends_ranks(r->layout)))
-                                   : child;
-    if (to)
-        kill(to, number);
+/* 0: there is none. */
+static inline pid_t mpirun_process(const program_run *r) {
+    pid_t pids[32];
+    char path[64], name[32];
+    int n = processes_of(r->folder, r->run, pids, NDP_COUNT(pids));
+    for (int i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "/proc/%d/comm", (int)pids[i]);
+        int fd = open(path, O_RDONLY);
+        ssize_t size = fd < 0 ? 0 : read(fd, name, sizeof name - 1);
+        if (fd >= 0)
+            close(fd);
+        name[size > 0 ? size : 0] = '\0';
+        if (strncmp(name, "mpirun", 6) == 0 || strstr(name, "terun"))
+            return pids[i];
+    }
+    return 0;
+}
+
+static inline int error_lines(const char *log) {
+    int n = 0;
+    for (const char *at = log; (at = strstr(at, "ndparallel: ")); at++)
+        n++; /* it may follow a part of a line of stdout that mpirun has not taken */
+    return n;
+}
+
+/* False: there is no such process any more. */
+static inline bool send_signal(ends_test *t, const program_run *r, pid_t child, int number, signal_target target) {
+    pid_t to = target == TO_GROUP    ? -child
+               : target == TO_RANK   ? rank_process(r, (int)ends_draw(t, ends_ranks(r->layout)))
+               : target == TO_MPIRUN ? mpirun_process(r)
+                                     : child;
+    return to && kill(to, number) == 0;
 }
 
 static inline void check_resumed(ends_test *t, program_run *r, const char *reference, const char *what) {
     r->resume = true;
-    r->every = 0;
+    r->every = r->sync_ms = 0;
+    r->in_batch = false;
     int code = program_finish(program_begin(r), what);
     if (code != 0)
         fail_msg("%s: resumed, it ended with %d: %s", what, code, program_log(r));
@@ -144,24 +198,36 @@ static inline void check_resumed(ends_test *t, program_run *r, const char *refer
     t->resumed++;
 }
 
+/* What the save of a run took that was stopped. */
+static inline double save_seconds(const char *log) {
+    double seconds = 0;
+    const char *line = strstr(log, "\ncheckpoint: ");
+    (void)!sscanf(line ? line : "", "\ncheckpoint: %*s %*s %*s in %lf s", &seconds);
+    return seconds;
+}
+
 static inline void signal_run(ends_test *t, int world, int number, signal_target target) {
     char run[64], what[160], reference[64];
     const ends_layout *l = &ends_layouts[signal_worlds[world].layout];
-    program_run r = {l, t->folder, run, signal_worlds[world].transport, 0, false};
+    program_run r = {.layout = l, .folder = t->folder, .run = run, .transport = signal_worlds[world].transport};
+    r.sync_ms = strcmp(r.transport, "mpi") == 0 ? SLOW_SYNC_MS : 0;
+    r.in_batch = target == TO_MPIRUN;
     snprintf(run, sizeof run, "signal-%d", t->runs++);
     snprintf(reference, sizeof reference, "%s-long", l->axes.name);
     snprintf(what, sizeof what, "%s to the %s, %s, %s", strsignal(number), target_names[target], r.transport,
              l->axes.name);
     pid_t child = program_begin(&r);
     program_reach(&r, child, 1 + (int)ends_draw(t, SIGNAL_STEPS / 2));
-    send_signal(t, &r, child, number, target);
+    (void)send_signal(t, &r, child, number, target);
     int code = program_finish(child, what);
     char *log = program_log(&r);
     int64_t newest = ends_newest(t->folder, run), lines = program_lines(&r);
     bool ended = code == 0 && newest == SIGNAL_STEPS; /* before the signal */
-    if (!ended && (code != 130 || newest != lines || ends_named(log) != newest))
+    if (!ended && (code != 130 || newest != lines || ends_named(log) != newest || error_lines(log) != 1))
         fail_msg("%s: code %d, step %lld was done, %lld is on disk: %s", what, code, (long long)lines,
                  (long long)newest, log);
+    if (!ended && r.sync_ms && save_seconds(log) < SLOW_SAVE)
+        fail_msg("%s: the save took %.1f s: %s", what, save_seconds(log), log);
     t->failed += !ended;
     free(log);
     check_resumed(t, &r, reference, what);
@@ -171,7 +237,7 @@ static inline void signal_run(ends_test *t, int world, int number, signal_target
 static inline void program_references(ends_test *t) {
     for (int i = 0; i < NDP_COUNT(ends_layouts); i++) {
         char run[64];
-        program_run r = {&ends_layouts[i], t->folder, run, "local", 0, false};
+        program_run r = {.layout = &ends_layouts[i], .folder = t->folder, .run = run, .transport = "local"};
         snprintf(run, sizeof run, "%s-long", ends_layouts[i].axes.name);
         if (ends_ranks(r.layout) == 1)
             r.transport = "self";
@@ -179,16 +245,29 @@ static inline void program_references(ends_test *t) {
     }
 }
 
-static inline void all_signals(ends_test *t) {
+/* Whether a world has such a target: of mpirun's own signals, SIGTERM alone is a stop. */
+static inline bool has_target(int world, int number, signal_target target) {
+    const char *transport = signal_worlds[world].transport;
+    bool mpi = strcmp(transport, "mpi") == 0, processes = mpi || strcmp(transport, "shm") == 0;
+    return target == TO_MPIRUN ? mpi && number == SIGTERM : target != TO_RANK || processes;
+}
+
+/* Of these worlds; prints a table. */
+static inline void all_signals(ends_test *t, int first, int end) {
     static const int numbers[] = {SIGHUP, SIGTERM, SIGINT, SIGUSR1};
-    program_references(t);
-    for (int world = 0; world < NDP_COUNT(signal_worlds); world++)
-        for (int i = 0; i < NDP_COUNT(numbers); i++)
-            for (signal_target target = 0; target < TARGETS; target++) {
-                bool processes = world >= 2, mpi = strcmp(signal_worlds[world].transport, "mpi") == 0;
-                if ((target != TO_RANK || processes) && (!mpi || has_mpirun()))
+    for (int world = first; world < end; world++) {
+        const ends_layout *l = &ends_layouts[signal_worlds[world].layout];
+        printf("%-5s %-16s", signal_worlds[world].transport, l->axes.name);
+        for (signal_target target = 0; target < TARGETS; target++) {
+            int runs = t->runs, stopped = t->failed;
+            for (int i = 0; i < NDP_COUNT(numbers); i++)
+                if (has_target(world, numbers[i], target))
                     signal_run(t, world, numbers[i], target);
-            }
+            printf("  %s %d of %d stopped", target_names[target], t->failed - stopped, t->runs - runs);
+            fflush(stdout);
+        }
+        printf("\n");
+    }
 }
 
 /* ---- a full disk ---- */
@@ -210,7 +289,8 @@ static inline void fill_disk(const char *disk, bool fill) {
 static inline void full_disk(ends_test *t, const char *disk, int world, bool freed) {
     char what[160], reference[64];
     const ends_layout *l = &ends_layouts[signal_worlds[world].layout];
-    program_run r = {l, t->folder, "disk/run", signal_worlds[world].transport, 20, false};
+    program_run r = {
+        .layout = l, .folder = t->folder, .run = "disk/run", .transport = signal_worlds[world].transport, .every = 20};
     t->runs++;
     snprintf(reference, sizeof reference, "%s-long", l->axes.name);
     snprintf(what, sizeof what, "a disk that is full %s, %s, %s", freed ? "for a while" : "to the end", r.transport,

@@ -50,6 +50,7 @@ typedef struct killing {
     heard *heard;
     whole_run whole[LAYOUTS][SAVES];
     int runs, timed, exact, processes; /* kills of each kind */
+    int of_saves[SAVES];               /* of ranks that are threads, by how they save */
 } killing;
 
 static inline int64_t draw(killing *k, int64_t n) {
@@ -158,6 +159,7 @@ static inline void kill_threads(killing *k, int layout, int save, int most) {
         snprintf(what, sizeof what, "%s, start %d on %s, saves %s, %s, rank %d, kind %d, operation %lld", run, i,
                  l->name, saves[save].name, timed ? "timed" : "exact", r.at.rank, (int)r.at.kind, (long long)r.at.n);
         killed = run_and_kill(k, &k->whole[layout][save], &r, timed, what);
+        k->of_saves[save] += killed;
         if (r.resume && k->heard->began && saved > 0 && k->heard->resumed < saved)
             fail_msg("%s: step %lld was saved, and the run resumed from %lld", what, (long long)saved,
                      (long long)k->heard->resumed);
@@ -252,20 +254,22 @@ static inline void run_wholes(killing *k) {
             run_whole(k, i, save);
 }
 
-/* So many kills of runs of threads over all layouts, and of processes on 2 and 4 ranks. */
-static inline void kill_runs(const char *folder, int of_threads, int of_processes) {
+/* So many kills of runs of threads that save in the background, over all layouts, and of processes on 2 and 4 ranks. */
+static inline void kill_runs(const char *folder, int in_background, int of_processes) {
     enum { CHAIN = 3 };
     killing k = {.folder = folder, .seed = tiny_seed()};
     k.heard = mmap(NULL, sizeof *k.heard, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(k.heard != MAP_FAILED);
     run_wholes(&k);
-    while (k.timed + k.exact < of_threads || k.runs < LAYOUTS)
+    while (k.of_saves[1] + k.of_saves[2] < in_background || k.runs < LAYOUTS)
         kill_threads(&k, k.runs % LAYOUTS, (int)draw(&k, SAVES), CHAIN);
     while (k.processes < of_processes)
         kill_processes(&k, 1 + k.runs % 3);
     printf("%d kills of %d runs on 1, 2, 4, 8 ranks: %d at random times, %d at exact points, %d of processes; 0 lost, "
            "0 wrong, 0 hung, 0 left over\n",
            k.timed + k.exact + k.processes, k.runs, k.timed, k.exact, k.processes);
+    for (int i = 0; i < SAVES; i++)
+        printf("  saves %s: %d kills\n", saves[i].name, k.of_saves[i]);
     munmap(k.heard, sizeof *k.heard);
 }
 

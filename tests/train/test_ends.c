@@ -15,13 +15,13 @@ static void each_way_once(void **state) {
     ends_end(&t);
 }
 
-/* Long_ends has all places. */
+/* In phases and on a transport that are drawn; long_ends has all of them. */
 static void a_stop_of_each_kind(void **state) {
     ends_test t = {.folder = *state, .seed = tiny_seed()};
     if (!getenv("NDP_PROGRAM"))
         skip();
-    shard_2_reference(&t);
-    all_stops(&t, 1);
+    stop_references(&t);
+    some_stops(&t, has_mpirun() && ends_draw(&t, 2) ? "mpi" : "shm");
 }
 
 int main(void) {

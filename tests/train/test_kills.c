@@ -1,4 +1,4 @@
-/* 20 kills; long_kills has 500. */
+/* 20 kills of runs that save in the background; long_kills has 500. */
 #include "train/kills.h"
 
 static void killed_and_resumed(void **state) { kill_runs(*state, 20, 0); }

@@ -319,6 +319,7 @@ ndp_status ndp_transport_mpi(ndp_transport **out) {
     t->node.fd = -1;
     ndp_status st = join(t);
     if (st != NDP_OK) {
+        ndp_lookout_yield(t->lookout);
         mpi_destroy(&t->base);
         return st;
     }

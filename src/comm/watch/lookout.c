@@ -75,6 +75,11 @@ static bool reports(ndp_lookout *l, uint32_t who) {
 
 bool ndp_lookout_lets_report(const ndp_transport *t) { return !t->lookout || reports(t->lookout, MAIN); }
 
+void ndp_lookout_yield(ndp_lookout *l) {
+    while (l && !reports(l, MAIN))
+        usleep(100000);
+}
+
 /* One rank of the host says it: the first that records it. Before the ranks are connected there is no record, and the
  * caller has made sure of that. */
 static void say_found(ndp_lookout *l, const ndp_transport *t) {

@@ -29,6 +29,9 @@ void ndp_lookout_end(ndp_lookout *l);
 
 /* NDP_ECOMM: what was found. OK for a transport without a lookout. */
 ndp_status ndp_lookout_check(const ndp_transport *t);
+/* After an error before the ranks have joined, which the caller is to report: does not return if the thread has said
+ * why the run ends, and is to end the process. */
+void ndp_lookout_yield(ndp_lookout *l);
 /* Whether this rank's own error is to be reported by its caller: the thread has not done so. */
 bool ndp_lookout_lets_report(const ndp_transport *t);
 

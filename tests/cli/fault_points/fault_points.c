@@ -7,7 +7,8 @@
  * `od -t x8 -w32` prints a place a line, whatever became of the process.
  * FAULT_AT="ROLE KEY N HOW": there the N-th call at the place KEY (hexadecimal) fails. HOW: a number of errno, 0 for a
  * part of what was to be written or read, -1 for SIGKILL, -3 for a SIGTERM to the parent of all ranks. Once, in
- * whichever process of that role gets there: PATH.fired exists from then on. */
+ * whichever process of that role gets there: PATH.fired exists from then on.
+ * FAULT_SYNC_MS=MS: each fsync takes so much longer, as on a slow disk. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,6 +25,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 #include <unwind.h>
 
@@ -37,7 +39,7 @@ typedef struct slot {
 static slot *table;
 static char role[16], fired[4096];
 static uint64_t at_key, at_n;
-static int at_how = PASSES;
+static int at_how = PASSES, sync_ms;
 static _Thread_local bool inside;
 
 /* ---- whose code ---- */
@@ -157,6 +159,8 @@ static int fault(enum kind kind, void *from) {
 __attribute__((constructor)) static void begin(void) {
     char exe[4096], path[4200];
     const char *at = getenv("FAULT_AT"), *to = getenv("FAULT_TABLE"), *rank = getenv("NDP_RANK");
+    const char *slow = getenv("FAULT_SYNC_MS");
+    sync_ms = slow ? atoi(slow) : 0;
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
     exe[n > 0 ? n : 0] = '\0';
     if (!to || id_of(exe) != 1)
@@ -180,6 +184,15 @@ __attribute__((constructor)) static void begin(void) {
     void *shared = (void *)syscall(SYS_mmap, NULL, SLOTS * sizeof(slot), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     syscall(SYS_close, fd);
     table = shared == MAP_FAILED ? NULL : shared;
+}
+
+/* So long, whatever signals come. */
+static void take(int ms) {
+    struct timespec left = {ms / 1000, ms % 1000 * 1000000L};
+    int before = errno;
+    while (ms && nanosleep(&left, &left))
+        ;
+    errno = before;
 }
 
 /* ---- the calls ---- */
@@ -231,7 +244,13 @@ PART(MESSAGE, ssize_t, send, (int fd, const void *data, size_t size, int flags),
 PART(MESSAGE, ssize_t, recv, (int fd, void *data, size_t size, int flags), (fd, data, size, flags), size)
 CALL(WRITE, int, ftruncate, (int fd, off_t size), (fd, size), -1)
 CALL(WRITE, int, fallocate, (int fd, int mode, off_t at, off_t size), (fd, mode, at, size), -1)
-CALL(SYNC, int, fsync, (int fd), (fd), -1)
+
+static void *real_fsync;
+EXPORT int fsync(int fd) {
+    int how = fault(SYNC, FROM);
+    take(sync_ms);
+    return how > 0 ? (errno = how, -1) : REAL(fsync)(fd);
+}
 CALL(SYNC, int, fdatasync, (int fd), (fd), -1)
 CALL(SYNC, int, sync_file_range, (int fd, off_t at, off_t size, unsigned flags), (fd, at, size, flags), -1)
 CALL(RENAME, int, rename, (const char *from, const char *to), (from, to), -1)
