@@ -336,6 +336,7 @@ static const char *const layouts[] = {"tp=1"};
     S(ndp_checkpoint_export, "", P(run, it->run), 0, P(folder, it->data), P(exported, &it->count))                     \
     S(ndp_gguf_export, "", P(o, GGUF), P(tensors, &it->count))                                                         \
     S(ndp_runs_list, "", P(folder, it->run), false, P(text, &it->text[0]))                                             \
+    S(ndp_record_show, "", P(run, it->run), NDP_RECORD_AS_TEXT, P(text, &it->text[0]), P(differences, &it->n))         \
     S(ndp_runs_report, "", P(runs, words), 1, P(path, it->checkpoints))                                                \
     S(ndp_watch_create, "state", P(run, it->seen), P(state, &it->watched), P(out, &it->watch_out))                     \
     S(ndp_watch_read, "row user state", P(w, it->watch), F(row, on_step), P(user, it), P(state, &it->watched))         \
