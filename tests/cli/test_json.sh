@@ -62,7 +62,7 @@ plan_keys="model model.type model.layers model.hidden model.heads model.kv_heads
     program program.rank program.instructions program.ranks_per_node program.gathers
     memory memory.classes memory.classes.weights memory.classes.master_weights memory.classes.frozen_weights
     memory.classes.gradients memory.classes.optimizer_state memory.classes.activations memory.classes.work memory.classes.data
-    memory.sum memory.taken memory.held_out memory.pinned
+    memory.sum memory.taken memory.held_out memory.nccl memory.pinned
     node node.ranks node.bytes node.available node.lacks background_saves copy_bytes
     save save.bytes save.node_bytes save.assumed_rate save.seconds save.limit
     sent sent[].group sent[].ranks sent[].bytes sent[].calls sent[].calls[].times sent[].calls[].bytes
