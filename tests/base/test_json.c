@@ -181,8 +181,8 @@ static void accepts_what_strict_json_c_accepts(void **state) {
 static void mutated_texts_are_taken_as_strict_json_c_takes_them(void **state) {
     (void)state;
     static const char *const texts[] = {
-        " {\"a\": {\"b\": 1, \"gr\xc3\xbc\": [true, false, null]}, \"c\": [{\"a\": \":\"}, {}, [], {\"a\": "
-        "\"\\\":\\\\\"}]}\n",
+        (" {\"a\": {\"b\": 1, \"gr\xc3\xbc\": [true, false, null]}, \"c\": [{\"a\": \":\"}, {}, [], {\"a\": "
+         "\"\\\":\\\\\"}]}\n"),
         "[-1.5e3, 0, -0, 1E-2, 12, Infinity, -Infinity, NaN, [[1], [[2]]], \"/* x */\", \"it's\"]",
         "{\"\\ud836\\udc00\": \"gr\\u00df \\ud83d\\ude00 \xf0\x9f\x98\x80\", \"\\n\\/\": \"\", \"x\": 1.25}"};
     static const char *const pieces[] = {

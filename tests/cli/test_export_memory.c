@@ -34,7 +34,7 @@ static int make_folder(void **state) {
 /* The largest resident memory of the program, bytes. */
 static int64_t peak_of(char *const argv[]) {
     struct rusage use;
-    int status;
+    int status = 0;
     pid_t child = fork();
     if (child == 0) {
         execvp(argv[0], argv);

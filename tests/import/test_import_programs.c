@@ -77,8 +77,8 @@ static void regular_expressions_are_kept(void **state) {
 static void regular_expressions_stand_alone(void **state) {
     (void)state;
     static const char *const lists[] = {
-        "base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nadapter: lora\nlora_target_modules: "
-        "['(q|k)_proj']\n",
+        ("base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nadapter: lora\nlora_target_modules: "
+         "['(q|k)_proj']\n"),
         "model_name_or_path: m\nstage: sft\nfinetuning_type: lora\nlora_target: '.*(q|k)_proj'\n",
         "model_name_or_path: m\nuse_peft: true\nlora_target_modules: [q_proj, '(up|k)_proj']\n"};
     imported i;

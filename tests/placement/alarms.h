@@ -67,7 +67,9 @@ static inline void check_world(alarms *a, const char *name, const ndp_facts *f, 
 
 static inline world_way way_on(const int sizes[5], int bits) {
     world_way y = {.layout = NDP_LAYOUT_ONE,
-                   .parallel = {!(bits & 1), bits & 2 ? NDP_CP_ALL_GATHER : NDP_CP_RING, !(bits & 4)},
+                   .parallel = {.tp_sequence_parallel = !(bits & 1),
+                                .cp_method = bits & 2 ? NDP_CP_ALL_GATHER : NDP_CP_RING,
+                                .cp_zigzag = !(bits & 4)},
                    .reshard = bits & 1,
                    .recompute = bits & 2 ? 1 + bits % 2 : 0,
                    .gathered = bits & 4,

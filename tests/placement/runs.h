@@ -190,7 +190,7 @@ typedef enum run_verdict { RUN_SAME, RUN_DIFFERS, RUN_FAILS } run_verdict;
 /* In a process of its own, which may crash. */
 static inline run_verdict run_mutant(const planned *w, const mutation *m, const rank_result *original) {
     enum { SECONDS = 100 };
-    int state;
+    int state = 0;
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {

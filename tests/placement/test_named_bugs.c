@@ -152,7 +152,7 @@ static void check_refused(const char *model, int axis, edit *make, const char *w
         m++;
     l.size[axis] = 2;
     const world_way y = {.layout = l,
-                         .parallel = {true, NDP_CP_RING, true},
+                         .parallel = {.tp_sequence_parallel = true, .cp_method = NDP_CP_RING, .cp_zigzag = true},
                          .gathered = true,
                          .compute = NDP_F64,
                          .optimizer = NDP_ADAMW,

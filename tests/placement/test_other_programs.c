@@ -92,15 +92,16 @@ static void none_is_refused(void **state) {
     other_counts c = {.refused = 0};
     (void)state;
     for (int i = 0; i < NDP_COUNT(ways); i++) {
-        world_way y = {.layout = NDP_LAYOUT_ONE,
-                       .parallel = {!ways[i].whole, NDP_CP_RING, true},
-                       .gathered = ways[i].gathered,
-                       .reshard = i % 2,
-                       .reduce_once = ways[i].size[NDP_PP] > 1,
-                       .compute = NDP_F64,
-                       .kind = NDP_PIPELINE_1F1B,
-                       .chunks = 1,
-                       .micro_batches = 2};
+        world_way y = {
+            .layout = NDP_LAYOUT_ONE,
+            .parallel = {.tp_sequence_parallel = !ways[i].whole, .cp_method = NDP_CP_RING, .cp_zigzag = true},
+            .gathered = ways[i].gathered,
+            .reshard = i % 2,
+            .reduce_once = ways[i].size[NDP_PP] > 1,
+            .compute = NDP_F64,
+            .kind = NDP_PIPELINE_1F1B,
+            .chunks = 1,
+            .micro_batches = 2};
         ndp_facts f;
         planned w;
         ndp_status st;

@@ -5,7 +5,7 @@
 /* A world of the stacks. Placement does not depend on the form of their files. */
 static void stack_world(planned *w, const ndp_layout *l, ndp_optimizer_name optimizer, bool whole_rows) {
     const world_way y = {.layout = *l,
-                         .parallel = {!whole_rows, NDP_CP_RING, true},
+                         .parallel = {.tp_sequence_parallel = !whole_rows, .cp_method = NDP_CP_RING, .cp_zigzag = true},
                          .reshard = true,
                          .gathered = true,
                          .reduce_once = l->size[NDP_PP] > 1,

@@ -16,8 +16,8 @@ static const char *const layers[] = {"layers.*"};
 static const char *const configs[] = {
     "{\"model_type\": \"llama\", " SIZES "}", "{\"model_type\": \"qwen3\", " SIZES "}",
     "{\"model_type\": \"phi3\", " SIZES "}",
-    "{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_layer\": 2, \"n_embd\": 256, \"n_head\": 4, \"n_inner\": 256, "
-    "\"n_positions\": 20}"};
+    ("{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_layer\": 2, \"n_embd\": 256, \"n_head\": 4, \"n_inner\": 256, "
+     "\"n_positions\": 20}")};
 
 /* Its q, k and v take turns, a head of each: one that is no whole blocks of nf4, and one that is. */
 #define IN_TURN(hidden, ffn, rotary)                                                                                   \

@@ -90,14 +90,16 @@ static ndp_status receive_begin(ndp_p2p *p, ndp_work *w) {
     return NDP_OK;
 }
 
-/* The oldest message with this tag; NULL: there is none. */
+/* The oldest message with this tag; NULL: there is none. Only messages that were sent before the search count: else the
+ * sender may fill a slot that was looked at already, and then, with a later message, one that was not. */
 static ndp_p2p_slot *find(ndp_p2p_channel *channel, int tag) {
     ndp_p2p_slot *best = NULL;
-    uint32_t best_order = 0;
+    uint32_t best_order = 0, sent = atomic_load_explicit(&channel->sent.value, memory_order_acquire);
     for (int i = 0; i < NDP_P2P_SLOTS; i++) {
         ndp_p2p_slot *m = &channel->slot[i];
         uint32_t order;
-        if (is_full(m, &order) && m->tag == tag && (!best || (int32_t)(order - best_order) < 0)) {
+        if (is_full(m, &order) && (int32_t)(order - sent) <= 0 && m->tag == tag &&
+            (!best || (int32_t)(order - best_order) < 0)) {
             best = m;
             best_order = order;
         }

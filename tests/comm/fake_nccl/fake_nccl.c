@@ -64,7 +64,7 @@ struct ncclComm {
     int ranks, rank, polls;
     _Atomic uint32_t state; /* an ncclResult_t */
     uint64_t collectives;   /* submitted */
-    int pending;            /* operations that have not ended */
+    _Atomic int pending;    /* operations that have not ended; those of streams end in their threads */
     ncclComm_t next;        /* of this process */
     uint32_t splits;
     _Atomic bool aborted;
