@@ -22,6 +22,13 @@ typedef struct record {
     int differences;
 } record;
 
+/* The hashes of run.json, and the keys of a manifest's identity that they are. */
+static const char *const hash_keys[][2] = {{"data", "data.files"},
+                                           {"held_out", "data.validation_files"},
+                                           {"tokenizer", "data.tokenizer"},
+                                           {"base", "model.path"},
+                                           {"adapter", "adapter.path"}};
+
 static struct json_object *root_of(const record *r) { return r->view.record; }
 static struct json_object *part_at(const record *r, size_t i) { return json_object_array_get_idx(r->parts, i); }
 
@@ -98,16 +105,11 @@ static void compare_job(record *r) {
 }
 
 static void compare_hashes(record *r, struct json_object *identity) {
-    static const char *const keys[][2] = {{"data", "data.files"},
-                                          {"held_out", "data.validation_files"},
-                                          {"tokenizer", "data.tokenizer"},
-                                          {"base", "model.path"},
-                                          {"adapter", "adapter.path"}};
     struct json_object *hashes = ndp_fact_member(root_of(r), "hashes", json_type_object);
-    for (int i = 0; i < NDP_COUNT(keys); i++)
-        if (*ndp_fact_word(hashes, keys[i][0]) && *ndp_fact_word(identity, keys[i][1]))
-            differ(r, keys[i][0], ndp_fact_word(hashes, keys[i][0]), "the manifest",
-                   ndp_fact_word(identity, keys[i][1]));
+    for (int i = 0; i < NDP_COUNT(hash_keys); i++)
+        if (*ndp_fact_word(hashes, hash_keys[i][0]) && *ndp_fact_word(identity, hash_keys[i][1]))
+            differ(r, hash_keys[i][0], ndp_fact_word(hashes, hash_keys[i][0]), "the manifest",
+                   ndp_fact_word(identity, hash_keys[i][1]));
 }
 
 /* The checkpoint that run.json names as the result: it may have been removed since. */
@@ -171,12 +173,11 @@ static void put_layout(record *r) {
 }
 
 static void put_hashes(record *r) {
-    static const char *const keys[] = {"data", "held_out", "tokenizer", "base", "adapter"};
     struct json_object *hashes = ndp_fact_member(root_of(r), "hashes", json_type_object),
                        *result = ndp_fact_member(root_of(r), "result", json_type_object);
-    for (int i = 0; i < NDP_COUNT(keys); i++)
-        if (*ndp_fact_word(hashes, keys[i]))
-            line(r, keys[i], "%s", ndp_fact_word(hashes, keys[i]));
+    for (int i = 0; i < NDP_COUNT(hash_keys); i++)
+        if (*ndp_fact_word(hashes, hash_keys[i][0]))
+            line(r, hash_keys[i][0], "%s", ndp_fact_word(hashes, hash_keys[i][0]));
     if (result)
         line(r, "result", "checkpoint of step %.0f, %s", ndp_fact_number(result, "step"),
              ndp_fact_word(result, "hash"));
