@@ -318,7 +318,8 @@ static inline stop_try draw_stop(ends_test *t, const char *transport, stop_place
     return s;
 }
 
-/* So many ends of a kind in a phase. A run that has left it when the signal comes is another try. */
+/* How many times a phase is ended in each way. If the run has left the phase when the signal arrives, it is tried
+ * again. */
 static inline void stop_runs(ends_test *t, const char *transport, stop_place place, stop_kind kind, int tries) {
     int late = 0, before = t->failed;
     setenv("NDP_COMM_TIMEOUT", kind == STOPPED ? STOP_LIMIT : "600", 1);

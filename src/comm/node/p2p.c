@@ -90,8 +90,9 @@ static ndp_status receive_begin(ndp_p2p *p, ndp_work *w) {
     return NDP_OK;
 }
 
-/* The oldest message with this tag; NULL: there is none. Only messages that were sent before the search count: else the
- * sender may fill a slot that was looked at already, and then, with a later message, one that was not. */
+/* The oldest message with this tag; NULL if none has arrived. The search skips messages that are sent while it runs:
+ * the sender may fill a slot that the search has passed and then put a later message into one that it has not reached.
+ */
 static ndp_p2p_slot *find(ndp_p2p_channel *channel, int tag) {
     ndp_p2p_slot *best = NULL;
     uint32_t best_order = 0, sent = atomic_load_explicit(&channel->sent.value, memory_order_acquire);
