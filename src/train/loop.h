@@ -26,16 +26,15 @@ typedef struct ndp_training_loop {
     bool writing;                              /* all ranks: a rank's thread still wrote a save after the last step */
     ndp_tracker *tracker;                      /* rank 0; NULL: none */
     bool unwritable, untracked;                /* it was said that metrics.jsonl, a tracker, cannot be written */
-    int stop_seconds; /* from a batch system's SIGTERM to its SIGKILL, on rank 0; -1: no batch system, or another rank
-                       */
-    bool slow;        /* it was said that a save takes longer than a stopped job has */
-    bool plain;       /* it was said that products are computed by a slow kernel */
-    ndp_best best;    /* rank 0: the evaluations so far */
-    ndp_best_model in_best; /* rank 0: what is in best/ */
-    bool enough;            /* all ranks: train.stop_after ends the run after this step */
-    bool begun;             /* the steps have begun: from here on, an error names the newest checkpoint */
-    bool stop, due;         /* all ranks: stop after this step; save after it */
-    bool torn;              /* the weights are those of no step */
+    int stop_seconds;                          /* rank 0 in a batch system: from its SIGTERM to its SIGKILL; else -1 */
+    bool slow;                                 /* it was said that a save takes longer than a stopped job has */
+    bool plain;                                /* it was said that products are computed by a slow kernel */
+    ndp_best best;                             /* rank 0: the evaluations so far */
+    ndp_best_model in_best;                    /* rank 0: what is in best/ */
+    bool enough;                               /* all ranks: train.stop_after ends the run after this step */
+    bool begun;     /* the steps have begun: from here on, an error names the newest checkpoint */
+    bool stop, due; /* all ranks: stop after this step; save after it */
+    bool torn;      /* the weights are those of no step */
     struct {
         double losses[200];
         int64_t n; /* so far; loss i is in place i % 200 */
