@@ -93,8 +93,8 @@ NDP_API ndp_status ndp_runs_report(const char *const *runs, int n, const char *p
 
 typedef enum ndp_record_form { NDP_RECORD_AS_TEXT, NDP_RECORD_AS_MARKDOWN, NDP_RECORD_AS_JSON } ndp_record_form;
 /* The record of a run, from its run.json: program, device, layout, tokens, floating-point operations of the model and
- * of the hardware, hours, device hours, hashes of data, tokenizer, base and result, and its parts, one for each start;
- * as lines, as a section of a model card, or as one line of JSON: {"run", "state", "record", "differences"}.
+ * of the hardware, hours, device hours, energy, hashes of data, tokenizer, base and result, and its parts, one for each
+ * start; as lines, as a section of a model card, or as one line of JSON: {"run", "state", "record", "differences"}.
  * *differences: how many fields job.yaml, metrics.jsonl or the manifest of the newest checkpoint have otherwise, which
  * the text names. Only reads. *text is freed by the caller. NDP_EINVAL: no run folder, or one without a run.json. Since
  * 0.2.0. */

@@ -50,10 +50,11 @@ static const cli_command part_show = {
     .name = "show",
     .about = "print the record of a run, and what contradicts it",
     .usage = "RUN",
-    .help = "Print what the run in the folder RUN was: program, device, layout, tokens, floating-point operations of "
-            "the model and of the hardware (with what was computed again), hours, device hours (of GPUs, or of hosts "
-            "where processors computed), hashes of data, tokenizer, base and newest checkpoint, and its parts, one "
-            "for each start. Job, metrics and manifest are compared with it; exit code 1 if a field differs.",
+    .help =
+        "Print what the run in the folder RUN was: program, device, layout, tokens, floating-point operations of "
+        "the model and of the hardware (with what was computed again), hours, device hours (of GPUs, or of hosts "
+        "where processors computed), energy, hashes of data, tokenizer, base and newest checkpoint, and its parts, one "
+        "for each start. Job, metrics and manifest are compared with it; exit code 1 if a field differs.",
     .options = show_options,
     .argument = take_word,
     .check = check_arguments,

@@ -108,6 +108,9 @@ typedef struct ndp_device {
     ndp_status (*memory)(ndp_device_context *c, size_t *free, size_t *total);
     /* What its driver, or the processor, says that it is: "NVIDIA H100 80GB HBM3"; "" where it does not. */
     void (*full_name)(ndp_device_context *c, char text[NDP_DEVICE_NAME]);
+    /* Where on the PCI bus it is, for libraries that measure it; "" for all but the first rank of this node that uses
+     * it. NULL: it works on the host's processors. */
+    void (*bus_id)(ndp_device_context *c, char text[NDP_DEVICE_NAME]);
 
     /* For collectives on queues. `sum` is NULL where the host moves the data; collectives are staged then, unless
      * host_memory is true. */

@@ -288,6 +288,14 @@ void ndp_engine_device_name(const ndp_engine *e, char text[NDP_DEVICE_NAME]) {
     e->opts.step.exec->device->full_name(e->context, text);
 }
 
+double ndp_engine_energy(ndp_engine *e) {
+    if (!e->counts_energy)
+        ndp_energy_open(&e->energy, e->opts.step.exec->device, e->context, ndp_transport_host_rank(e->opts.transport),
+                        NULL);
+    e->counts_energy = true;
+    return ndp_energy_read(&e->energy);
+}
+
 const ndp_program *ndp_engine_program(const ndp_engine *e) { return &e->program; }
 
 const ndp_model *ndp_engine_model(const ndp_engine *e) { return &e->model; }

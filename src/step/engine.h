@@ -222,6 +222,8 @@ const ndp_instr_time *ndp_engine_recorded_update(const ndp_engine *e, int64_t up
 
 /* What its device says that it is (device/device.h). */
 void ndp_engine_device_name(const ndp_engine *e, char text[NDP_DEVICE_NAME]);
+/* Joules that its device has drawn since the first call (device/energy.h). */
+double ndp_engine_energy(ndp_engine *e);
 
 /* ---- inference (one rank, modes SCORE and CACHED) ---- */
 

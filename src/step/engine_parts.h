@@ -3,6 +3,7 @@
 #ifndef NDP_STEP_ENGINE_PARTS_H
 #define NDP_STEP_ENGINE_PARTS_H
 
+#include "device/energy.h"
 #include "step/values.h"
 
 /* The host's copies of what a step uploads and downloads. Each pending step has its own, since the device may read or
@@ -33,6 +34,8 @@ struct ndp_engine {
     void **addresses; /* of blocks, on the device */
     ndp_device_context *context;
     ndp_queue *queue;
+    ndp_energy energy;
+    bool counts_energy;
     bool abandoned; /* the queue does not end: its memory is not given back */
     struct {
         void *batches;                     /* the host's arrays of `n_batches` micro-batches, used in turn */

@@ -54,12 +54,14 @@ static bool may_submit(const ndp_training_loop *l) {
 static ndp_status sum_over_ranks(ndp_training_loop *l, ndp_status own, double *peak) {
     ndp_trainer *t = l->trainer;
     bool due = l->first && l->config->checkpoint.minutes > 0 && ndp_now() >= l->next_save;
-    double sums[] = {l->opts->stop && *l->opts->stop, due, own != NDP_OK, *peak, ndp_trainer_save_works(t)};
+    double sums[] = {l->opts->stop && *l->opts->stop, due, own != NDP_OK, *peak, ndp_trainer_save_works(t),
+                     ndp_engine_energy(t->engine)};
     NDP_TRY(ndp_reduce_now(t->rank.world, sums, NDP_COUNT(sums), NDP_F64, NDP_SUM));
     l->stop |= sums[0] > 0;
     l->due |= sums[1] > 0;
     *peak = sums[3];
     l->writing = sums[4] > 0;
+    l->part.joules = sums[5];
     return sums[2] > 0 ? ndp_loop_keep(l, ndp_agree(t->rank.world, own)) : NDP_OK;
 }
 

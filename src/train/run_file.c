@@ -4,11 +4,16 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "checkpoint/agree.h"
+#include "checkpoint/folder.h"
 #include "checkpoint/steps.h"
+#include "checkpoint/writer_thread.h"
+#include "job/model_identity.h"
 #include "plan/job_memory.h"
 #include "train/identity.h"
 #include "train/summary.h"
+#include "weights/weights.h"
 
+#include <math.h>
 #include <ndparallel/ndparallel.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +28,9 @@ struct ndp_run_file {
     double flops[2];                 /* of an update, all ranks: without and with what is computed again */
     int devices;                     /* GPUs; of ranks on processors, hosts */
     int64_t saved;                   /* the step of the checkpoint that was there at the last writing */
+    char *base;                      /* the folder of the weights that a thread hashes; NULL: none */
+    ndp_writer_thread hasher;
+    ndp_hash128 base_hash;
 };
 
 /* ---- the whole ---- */
@@ -88,7 +96,7 @@ static int count_devices(const ndp_trainer *t, struct json_object *hosts) {
     return t->rank.exec.device->host_memory ? n : all;
 }
 
-/* Hashes of what the run reads, as its checkpoints have them; null: weights that its checkpoints hold. */
+/* Hashes of what the run reads, as its checkpoints have them; null: weights that its checkpoints hold (hash_base). */
 static struct json_object *hashes_of(const ndp_trainer *t) {
     static const char *const keys[][2] = {{"data", "data.files"},
                                           {"held_out", "data.validation_files"},
@@ -105,6 +113,41 @@ static struct json_object *hashes_of(const ndp_trainer *t) {
     }
     json_object_put(extra);
     return o;
+}
+
+static ndp_status hash_folder(void *file) {
+    ndp_run_file *f = file;
+    return ndp_weights_hash_folder(f->base, &f->base_hash);
+}
+
+/* The weights that a new run begins with, and then has in its checkpoints alone. A resumed run keeps their hash: the
+ * folder may have others by now. */
+static void hash_base(ndp_run_file *f, const ndp_trainer *t, struct json_object *hashes, struct json_object *before) {
+    const ndp_weight_sources from = ndp_job_weights(&t->rank.job);
+    struct json_object *old = json_object_object_get(before, "base");
+    if (json_object_object_get(hashes, "base"))
+        return;
+    if (ndp_trainer_updates(t) > 0)
+        json_object_object_add(hashes, "base", json_object_get(old));
+    else if (from.folder && (f->base = strdup(from.folder)))
+        ndp_writer_thread_begin(&f->hasher, hash_folder, f);
+}
+
+/* Null if they could not be read again. */
+static void take_base_hash(ndp_run_file *f) {
+    struct json_object *hashes = json_object_object_get(f->root, "hashes");
+    ndp_str text = {0};
+    if (!f->base)
+        return;
+    ndp_error_state before = ndp_error_swap((ndp_error_state){0});
+    if (ndp_writer_thread_end(&f->hasher) == NDP_OK) {
+        ndp_identity_hash(&text, f->base_hash);
+        ndp_identity_text(hashes, "base", &text);
+    }
+    ndp_error_forget();
+    ndp_error_swap(before);
+    free(f->base);
+    f->base = NULL;
 }
 
 /* Of rank 0. */
@@ -131,16 +174,15 @@ static struct json_object *memory_of(const ndp_trainer *t) {
     return o;
 }
 
-/* The parts of the runs before that a resumed run continues. */
-static struct json_object *parts_before(const char *path, bool resumed) {
-    struct json_object *old = NULL, *parts = NULL;
-    if (resumed && ndp_path_exists(path) && ndp_json_read(path, &old) == NDP_OK &&
-        json_object_object_get_ex(old, "parts", &parts) && json_object_is_type(parts, json_type_array))
-        json_object_get(parts);
-    else
-        parts = json_object_new_array();
-    json_object_put(old);
-    return parts;
+/* run.json of the runs before that a resumed run continues; NULL: there is none. */
+static struct json_object *file_before(const char *path, bool resumed) {
+    struct json_object *old = NULL;
+    return resumed && ndp_path_exists(path) && ndp_json_read(path, &old) == NDP_OK ? old : NULL;
+}
+
+static struct json_object *parts_before(struct json_object *old) {
+    struct json_object *parts = json_object_object_get(old, "parts");
+    return json_object_is_type(parts, json_type_array) ? json_object_get(parts) : json_object_new_array();
 }
 
 static void set_number(struct json_object *o, const char *key, double x) {
@@ -192,6 +234,7 @@ ndp_status ndp_run_file_open(const ndp_trainer *t, const ndp_run_part *p, ndp_ru
     struct json_object *hosts;
     *out = NULL;
     double flops[2];
+    (void)ndp_engine_energy(t->engine); /* it counts from here on */
     NDP_TRY(count_flops(t, flops));
     NDP_TRY(gather_hosts(t, &hosts));
     if (!ndp_is_first(t->rank.world))
@@ -206,8 +249,11 @@ ndp_status ndp_run_file_open(const ndp_trainer *t, const ndp_run_part *p, ndp_ru
     f->devices = count_devices(t, hosts);
     f->root = json_object_new_object();
     f->part = part_begun(t, p);
-    struct json_object *parts = parts_before(f->path, ndp_trainer_updates(t) > 0);
+    struct json_object *old = file_before(f->path, ndp_trainer_updates(t) > 0), *parts = parts_before(old),
+                       *hashes = hashes_of(t);
     json_object_array_add(parts, f->part);
+    hash_base(f, t, hashes, json_object_object_get(old, "hashes"));
+    json_object_put(old);
     json_object_object_add(f->root, "version", json_object_new_string(ndp_build()));
     json_object_object_add(f->root, "device", json_object_new_string(t->rank.exec.device->name));
     json_object_object_add(f->root, "device_name", device_name(t));
@@ -218,7 +264,7 @@ ndp_status ndp_run_file_open(const ndp_trainer *t, const ndp_run_part *p, ndp_ru
     json_object_object_add(f->root, "memory", memory_of(t));
     json_object_object_add(f->root, "parameters", json_object_new_int64(t->rank.job.spec.parameters));
     json_object_object_add(f->root, "steps", json_object_new_int(t->rank.data.steps));
-    json_object_object_add(f->root, "hashes", hashes_of(t));
+    json_object_object_add(f->root, "hashes", hashes);
     json_object_object_add(f->root, "parts", parts);
     write_file(f, t);
     *out = f;
@@ -239,6 +285,7 @@ static void set_progress(ndp_run_file *f, const ndp_trainer *t, const ndp_run_pa
     json_object_object_add(f->part, "tokens", json_object_new_int64(p->tokens));
     json_object_object_add(f->part, "flops", flops);
     set_number(f->part, "device_hours", (now - p->began) / 3600 * f->devices);
+    json_object_object_add(f->part, "energy_joules", isnan(p->joules) ? NULL : json_object_new_double(p->joules));
     f->saved = saved;
     if (saved > 0 && ndp_path_join(path, t->rank.job.config->train.output_dir, "checkpoints") == NDP_OK &&
         ndp_step_manifest(path, saved, &m) == NDP_OK) {
@@ -255,6 +302,8 @@ static void set_progress(ndp_run_file *f, const ndp_trainer *t, const ndp_run_pa
 void ndp_run_file_update(ndp_run_file *f, const ndp_trainer *t, const ndp_run_part *p, int64_t saved) {
     if (!f || saved == f->saved || saved <= 0)
         return;
+    if (!ndp_writer_thread_works(&f->hasher))
+        take_base_hash(f);
     set_progress(f, t, p, ndp_now(), saved);
     write_file(f, t);
 }
@@ -263,6 +312,7 @@ void ndp_run_file_close(ndp_run_file *f, const ndp_trainer *t, const ndp_run_par
     if (!f)
         return;
     ndp_error_state cause = ndp_error_swap((ndp_error_state){0}); /* of a run that ends by an error */
+    take_base_hash(f);
     set_progress(f, t, p, p->ended, saved);
     ndp_error_forget();
     ndp_error_swap(cause);

@@ -11,6 +11,7 @@ typedef struct ndp_run_part {
     /* Seconds; log: writing lines, and measuring the machine's peak and what lines have. */
     double compute, communication, data, evaluation, saves, log;
     int64_t steps, first, last, tokens; /* how many steps; the first and the last, 0: none; tokens of all */
+    double joules;                      /* of the devices of all ranks, since `started`; NaN: not known */
     double best;                        /* the lowest eval_loss of this process, and its step; 0: none */
     int64_t best_step;
 } ndp_run_part;
@@ -30,8 +31,8 @@ NDP_API ndp_status ndp_trainer_profile(const ndp_trainer *t, const ndp_run_part 
 
 typedef struct ndp_run_file ndp_run_file;
 /* Collects what run.json says of the ranks, and writes it: version, command, hosts, layout, memory, hashes of what it
- * reads, and a part for each start of the run. A run.json of the parts before is kept. Collective over the world; *out
- * is NULL but on rank 0. */
+ * reads, and a part for each start of the run. A run.json of the parts before is kept. A thread hashes the weights that
+ * a new run begins with, unless its identity has their hash. Collective over the world; *out is NULL but on rank 0. */
 NDP_API ndp_status ndp_run_file_open(const ndp_trainer *t, const ndp_run_part *p, ndp_run_file **out);
 /* Writes it again, with what the part has done so far, if the newest checkpoint, of step `saved`, is another than at
  * the last writing. NULL is fine. */

@@ -90,6 +90,26 @@ code_is 0
 of ldd nd_parallel_static
 grep -q libndparallel out && fail "the static program wants the shared library"
 
+# Another version in the same process, of a library that the program also needs: each gets its own calls.
+echo 'const char *ndp_build(void); const char *ndp_build(void) { return "9.9.9"; }' >other.c
+echo 'const char *ndp_build(void), *build_of_other(void); const char *build_of_other(void) { return ndp_build(); }' >needs_other.c
+cat >both.c <<'EOF'
+#include <ndparallel/ndparallel.h>
+#include <stdio.h>
+const char *build_of_other(void);
+int main(void) { return printf("%s and %s\n", ndp_build(), build_of_other()) < 0; }
+EOF
+of sh -ec "cc -shared -fPIC -o libndparallel.so.9.9 other.c -Wl,-soname,libndparallel.so.9.9 -Wl,--default-symver
+cc -shared -fPIC -o libneeds.so needs_other.c ./libndparallel.so.9.9
+cc -o both both.c \$(pkg-config --cflags --libs ndparallel) -L. -lneeds -Wl,-rpath,$prefix/lib:$work
+cc -o both_turned both.c \$(pkg-config --cflags ndparallel) -L. -lneeds \$(pkg-config --libs ndparallel) -Wl,-rpath,$work:$prefix/lib"
+code_is 0
+for program in both both_turned; do
+    of env LD_LIBRARY_PATH="$work" ./$program
+    code_is 0
+    says out "^0\.[0-9.]+.* and 9\.9\.9\$"
+done
+
 # CMake, both.
 mkdir project
 sed "s|\([a-z_]*\.c)\)|$example/\1|" "$example/CMakeLists.txt" >project/CMakeLists.txt

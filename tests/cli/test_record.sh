@@ -34,6 +34,29 @@ code_is 0
 awk -v a="$(value 'hardware FLOPs')" -v b="$(value 'model FLOPs')" 'BEGIN { exit !(a > 1.1 * b && a < 1.34 * b) }' || fail 'not a third more at most'
 [ "$(value 'model FLOPs')" = "$model" ] || fail 'the model has other FLOPs'
 
+# Weights that the checkpoints hold have the hash of what the run began with, also once the folder has others.
+cp -r tp/model base
+grep -v '^ *config: config.json' job.yaml | sed 's/^model:.*/model: {path: base}/' >tuned.yaml
+tune() { run train tuned.yaml --transport local --set parallelism.dp_shard_size=1 "$@"; }
+base_of() {
+    code_is 0
+    run record show run
+    says out '^base  *[0-9a-f]{32}$' '^energy, kWh  *([0-9.e+-]+|unknown)$'
+    value base
+}
+mv run first
+tune --set train.steps=4
+base=$(base_of)
+printf '\000' | dd of=base/model.safetensors bs=1 seek=20000 conv=notrunc 2>dd
+tune --resume
+[ "$(base_of)" = "$base" ] || fail 'the base changed'
+[ "$(grep -c '"energy_joules":' run/run.json)" = 2 ] || fail 'a part has no energy'
+mv run tuned
+tune
+[ "$(base_of)" != "$base" ] || fail 'another base has the same hash'
+rm -rf run
+mv first run
+
 # The other forms.
 run record show run --markdown
 code_is 0

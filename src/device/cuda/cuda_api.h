@@ -5,7 +5,7 @@
 
 #include "device/device.h"
 
-enum { NDP_CUDA_API_VERSION = 7 };
+enum { NDP_CUDA_API_VERSION = 8 };
 
 /* What a plugin calls. */
 typedef struct ndp_cuda_host {

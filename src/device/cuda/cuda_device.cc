@@ -50,7 +50,7 @@ static int numa_node(int gpu) {
     return node;
 }
 
-static ndp_status choose(const ndp_device_opts *opts, int *gpu) {
+static ndp_status choose(const ndp_device_opts *opts, int *gpu, bool *first) {
     int gpus = 0, ranks = opts->node_ranks > 0 ? opts->node_ranks : 1;
     cudaError_t e = cudaGetDeviceCount(&gpus);
     if (e != cudaSuccess || gpus < 1)
@@ -67,6 +67,9 @@ static ndp_status choose(const ndp_device_opts *opts, int *gpu) {
     for (int i = 0; i < gpus && ranks > 1; i++)
         nodes[(size_t)i] = numa_node(i);
     *gpu = ndp_gpu_of_rank(opts->local_rank, ranks, nodes.data(), gpus);
+    *first = true;
+    for (int rank = 0; rank < opts->local_rank; rank++)
+        *first &= ndp_gpu_of_rank(rank, ranks, nodes.data(), gpus) != *gpu;
     return NDP_OK;
 }
 
@@ -90,8 +93,9 @@ long ndp_gpu_host_waits(void) { return host_waits; }
 
 ndp_status ndp_gpu_open(const ndp_device *d, const ndp_device_opts *opts, ndp_device_context **out) {
     int gpu = 0;
-    NDP_TRY(choose(opts, &gpu));
-    ndp_device_context *c = new (std::nothrow) ndp_device_context{d, gpu, NDP_OK};
+    bool first = false;
+    NDP_TRY(choose(opts, &gpu, &first));
+    ndp_device_context *c = new (std::nothrow) ndp_device_context{d, gpu, first, NDP_OK};
     if (!c)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the device %s", d->name);
     ndp_status st = use(c);
@@ -105,6 +109,11 @@ ndp_status ndp_gpu_open(const ndp_device *d, const ndp_device_opts *opts, ndp_de
 }
 
 void ndp_gpu_close(ndp_device_context *c) { delete c; }
+
+void ndp_gpu_bus_id(ndp_device_context *c, char text[NDP_DEVICE_NAME]) {
+    if (!c->first || cudaDeviceGetPCIBusId(text, NDP_DEVICE_NAME, c->gpu) != cudaSuccess)
+        text[0] = '\0';
+}
 
 /* ---- memory ---- */
 

@@ -27,6 +27,7 @@ ndp_status ndp_gpu_stamp(ndp_queue *q, ndp_stamp *s);
 ndp_status ndp_gpu_between(ndp_device_context *c, const ndp_stamp *from, const ndp_stamp *to, double *seconds);
 ndp_status ndp_gpu_memory(ndp_device_context *c, size_t *free, size_t *total);
 void ndp_gpu_full_name(ndp_device_context *c, char text[NDP_DEVICE_NAME]);
+void ndp_gpu_bus_id(ndp_device_context *c, char text[NDP_DEVICE_NAME]);
 ndp_status ndp_gpu_write_word_on(ndp_queue *q, uint32_t *word, uint32_t value);
 void *ndp_gpu_stream(ndp_queue *q);
 /* cuda_start.cc, sim_start.cc */

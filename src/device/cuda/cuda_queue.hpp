@@ -20,6 +20,7 @@ struct ndp_cuda_kept {
 struct ndp_device_context {
     const ndp_device *device;
     int gpu;
+    bool first;        /* no rank of this node with a lower number uses the GPU */
     ndp_status failed; /* of the first error */
     ndp_gpu_way memory = NDP_GPU_UNDECIDED;
     size_t shared = 0;                   /* bytes of shared memory that a block of this GPU can have */

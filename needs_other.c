@@ -1,0 +1,3 @@
+const char *ndp_build(void);
+const char *build_of_other(void);
+const char *build_of_other(void) { return ndp_build(); }
