@@ -189,7 +189,7 @@ static inline void judge(mutants *s, const planned *w, int model, uint64_t layou
         if (!*original)
             *original = run_world(w, &st);
         assert_int_equal(st, NDP_OK);
-        assert_true((*original)[0].numbers[0][1] > 0.1); /* clipping is active */
+        assert_true((*original)[0].numbers[0][1] > WORLD_MAX_NORM); /* clipping is active */
         v = run_mutant(w, m, *original);
     }
     if (v == RUN_SAME)

@@ -8,6 +8,7 @@
 #include "step/tiny.h"
 
 enum { WORLD_ROWS = 13, WORLD_DOCUMENTS = 2, WORLD_TEXT = 320 };
+#define WORLD_MAX_NORM 0.02 /* below the norm of the first step of any world, so that clipping is active */
 
 /* How a world trains. */
 typedef struct world_way {
@@ -101,7 +102,7 @@ static inline void world_take(planned *w, const char *name, const world_way *y, 
                                                        .eps = 1e-8,
                                                        .momentum = 0.95,
                                                        .weight_decay = 0.1,
-                                                       .max_norm = 0.1}}};
+                                                       .max_norm = WORLD_MAX_NORM}}};
     w->opts.step.parallel = w->way.parallel;
     if (y->table)
         CHECK_OK(ndp_pipeline_read(y->table, y->micro_batches, &w->table));

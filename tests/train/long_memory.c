@@ -20,32 +20,39 @@ typedef struct memory_case {
     bool recompute;
     ndp_packing base; /* of qlora; NONE: no adapter */
     bool mixture;     /* of experts, instead */
+    int ep;
+    int chosen[2]; /* the experts of all rows, with ep */
 } memory_case;
 
 static const memory_case cases[] = {
-    {"one", "self", "fp32", {1, 1, 1, 1, 1, 1}, 1024, 2, false, NDP_PACKING_NONE, false},
-    {"one-bf16", "self", "bf16", {1, 1, 1, 1, 1, 1}, 1024, 2, true, NDP_PACKING_NONE, false},
-    {"threads", "local", "fp32", {1, 2, 2, 1, 1, 1}, 128, 1, false, NDP_PACKING_NONE, false},
-    {"threads-bf16", "local", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, false, NDP_PACKING_NONE, false},
-    {"ranks", "shm", "fp32", {1, 2, 2, 1, 1, 1}, 128, 1, false, NDP_PACKING_NONE, false},
-    {"ranks-bf16", "shm", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, true, NDP_PACKING_NONE, false},
-    {"tp-threads", "local", "fp32", {1, 1, 1, 1, 1, 2}, 256, 1, false, NDP_PACKING_NONE, false},
-    {"tp-ranks", "shm", "fp32", {1, 1, 1, 1, 1, 2}, 256, 1, false, NDP_PACKING_NONE, false},
-    {"tp-ranks-bf16", "shm", "bf16", {1, 1, 1, 1, 1, 2}, 256, 1, true, NDP_PACKING_NONE, false},
-    {"cp-threads", "local", "fp32", {1, 1, 1, 2, 1, 1}, 512, 1, false, NDP_PACKING_NONE, false},
-    {"cp-ranks", "shm", "fp32", {1, 1, 1, 2, 1, 1}, 512, 1, false, NDP_PACKING_NONE, false},
-    {"cp-ranks-bf16", "shm", "bf16", {1, 1, 1, 2, 1, 1}, 512, 1, true, NDP_PACKING_NONE, false},
-    {"sp-threads", "local", "fp32", {1, 1, 1, 1, 2, 1}, 512, 1, false, NDP_PACKING_NONE, false},
-    {"sp-ranks", "shm", "fp32", {1, 1, 1, 1, 2, 1}, 512, 1, false, NDP_PACKING_NONE, false},
-    {"sp-ranks-bf16", "shm", "bf16", {1, 1, 1, 1, 2, 1}, 512, 1, true, NDP_PACKING_NONE, false},
-    {"one-nf4", "self", "bf16", {1, 1, 1, 1, 1, 1}, 1024, 2, true, NDP_PACKING_NF4, false},
-    {"threads-nf4", "local", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, false, NDP_PACKING_NF4, false},
-    {"ranks-nf4", "shm", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, true, NDP_PACKING_NF4, false},
-    {"tp-ranks-int8", "shm", "bf16", {1, 1, 1, 1, 1, 2}, 256, 1, true, NDP_PACKING_INT8, false},
-    {"one-mixture", "self", "fp32", {1, 1, 1, 1, 1, 1}, 1024, 2, false, NDP_PACKING_NONE, true},
-    {"one-mixture-bf16", "self", "bf16", {1, 1, 1, 1, 1, 1}, 1024, 2, true, NDP_PACKING_NONE, true},
-    {"tp-mixture", "local", "fp32", {1, 1, 1, 1, 1, 2}, 512, 1, false, NDP_PACKING_NONE, true},
-    {"cp-mixture-bf16", "local", "bf16", {1, 1, 1, 2, 1, 1}, 512, 1, false, NDP_PACKING_NONE, true},
+    {"one", "self", "fp32", {1, 1, 1, 1, 1, 1}, 1024, 2, false, NDP_PACKING_NONE, false, 0, {0}},
+    {"one-bf16", "self", "bf16", {1, 1, 1, 1, 1, 1}, 1024, 2, true, NDP_PACKING_NONE, false, 0, {0}},
+    {"threads", "local", "fp32", {1, 2, 2, 1, 1, 1}, 128, 1, false, NDP_PACKING_NONE, false, 0, {0}},
+    {"threads-bf16", "local", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, false, NDP_PACKING_NONE, false, 0, {0}},
+    {"ranks", "shm", "fp32", {1, 2, 2, 1, 1, 1}, 128, 1, false, NDP_PACKING_NONE, false, 0, {0}},
+    {"ranks-bf16", "shm", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, true, NDP_PACKING_NONE, false, 0, {0}},
+    {"tp-threads", "local", "fp32", {1, 1, 1, 1, 1, 2}, 256, 1, false, NDP_PACKING_NONE, false, 0, {0}},
+    {"tp-ranks", "shm", "fp32", {1, 1, 1, 1, 1, 2}, 256, 1, false, NDP_PACKING_NONE, false, 0, {0}},
+    {"tp-ranks-bf16", "shm", "bf16", {1, 1, 1, 1, 1, 2}, 256, 1, true, NDP_PACKING_NONE, false, 0, {0}},
+    {"cp-threads", "local", "fp32", {1, 1, 1, 2, 1, 1}, 512, 1, false, NDP_PACKING_NONE, false, 0, {0}},
+    {"cp-ranks", "shm", "fp32", {1, 1, 1, 2, 1, 1}, 512, 1, false, NDP_PACKING_NONE, false, 0, {0}},
+    {"cp-ranks-bf16", "shm", "bf16", {1, 1, 1, 2, 1, 1}, 512, 1, true, NDP_PACKING_NONE, false, 0, {0}},
+    {"sp-threads", "local", "fp32", {1, 1, 1, 1, 2, 1}, 512, 1, false, NDP_PACKING_NONE, false, 0, {0}},
+    {"sp-ranks", "shm", "fp32", {1, 1, 1, 1, 2, 1}, 512, 1, false, NDP_PACKING_NONE, false, 0, {0}},
+    {"sp-ranks-bf16", "shm", "bf16", {1, 1, 1, 1, 2, 1}, 512, 1, true, NDP_PACKING_NONE, false, 0, {0}},
+    {"one-nf4", "self", "bf16", {1, 1, 1, 1, 1, 1}, 1024, 2, true, NDP_PACKING_NF4, false, 0, {0}},
+    {"threads-nf4", "local", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, false, NDP_PACKING_NF4, false, 0, {0}},
+    {"ranks-nf4", "shm", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, true, NDP_PACKING_NF4, false, 0, {0}},
+    {"tp-ranks-int8", "shm", "bf16", {1, 1, 1, 1, 1, 2}, 256, 1, true, NDP_PACKING_INT8, false, 0, {0}},
+    {"one-mixture", "self", "fp32", {1, 1, 1, 1, 1, 1}, 1024, 2, false, NDP_PACKING_NONE, true, 0, {0}},
+    {"one-mixture-bf16", "self", "bf16", {1, 1, 1, 1, 1, 1}, 1024, 2, true, NDP_PACKING_NONE, true, 0, {0}},
+    {"tp-mixture", "local", "fp32", {1, 1, 1, 1, 1, 2}, 512, 1, false, NDP_PACKING_NONE, true, 0, {0}},
+    {"cp-mixture-bf16", "local", "bf16", {1, 1, 1, 2, 1, 1}, 512, 1, false, NDP_PACKING_NONE, true, 0, {0}},
+    /* A row on each rank, all rows on one rank (in rounds), all on the other. */
+    {"ep-each", "local", "fp32", {1, 1, 2, 1, 1, 1}, 512, 1, false, NDP_PACKING_NONE, true, 2, {5, 2}},
+    {"ep-one", "local", "fp32", {1, 1, 2, 1, 1, 1}, 512, 1, false, NDP_PACKING_NONE, true, 2, {5, 6}},
+    {"ep-other-ranks", "shm", "fp32", {1, 1, 2, 1, 1, 1}, 512, 1, false, NDP_PACKING_NONE, true, 2, {1, 2}},
+    {"ep-tp-one-bf16", "local", "bf16", {1, 1, 1, 1, 1, 2}, 512, 1, true, NDP_PACKING_NONE, true, 2, {5, 6}},
 };
 
 static int data_ranks(const memory_case *c) { return c->size[NDP_DP_REPLICATE] * c->size[NDP_DP_SHARD]; }
@@ -151,14 +158,14 @@ __attribute__((format(printf, 2, 3))) static void set(ndp_config *c, const char 
     CHECK_OK(ndp_config_set(c, text));
 }
 
-/* FOLDER/routes.safetensors: all rows to experts 5 and 2. */
-static void write_routes(const char *folder, int rows) {
+/* FOLDER/routes.safetensors: all rows to the same experts. */
+static void write_routes(const char *folder, int rows, const int chosen_by_all[CHOICES]) {
     char path[1024], names[MIXTURES][32];
     int32_t *chosen = calloc((size_t)rows * CHOICES, sizeof *chosen);
     ndp_tensor_spec specs[MIXTURES];
     ndp_safetensors_writer *w;
     for (int i = 0; i < rows * CHOICES; i++)
-        chosen[i] = i % 2 ? 2 : 5;
+        chosen[i] = chosen_by_all[i % CHOICES];
     for (int l = 0; l < MIXTURES; l++) {
         snprintf(names[l], sizeof names[l], "layers.%d.choices", l);
         specs[l] = (ndp_tensor_spec){.name = names[l], .dtype = NDP_I32, .ndim = 2, .shape = {rows, CHOICES}};
@@ -177,7 +184,7 @@ static ndp_config *configure(const memory_case *c, const char *folder) {
     CHECK_OK(ndp_config_create(&config));
     set(config, "model.config=%s/%s.json", folder, c->mixture ? "mixtral" : "config");
     if (c->mixture) {
-        write_routes(folder, c->length * data_ranks(c));
+        write_routes(folder, c->length * data_ranks(c), c->ep ? c->chosen : (const int[]){5, 2});
         set(config, "moe.routes=%s/routes.safetensors", folder);
     }
     set(config, "data.files=%s/corpus.txt", folder);
@@ -187,6 +194,8 @@ static ndp_config *configure(const memory_case *c, const char *folder) {
     set(config, "batch.global_batch_size=%d", data_ranks(c));
     for (int axis = 0; axis < NDP_AXES; axis++)
         set(config, "parallelism.%s_size=%d", ndp_axis_name((ndp_axis)axis), c->size[axis]);
+    if (c->ep)
+        set(config, "parallelism.ep_size=%d", c->ep);
     set(config, "precision.compute=%s", c->precision);
     set(config, "train.recompute=%s", c->recompute ? "block" : "none");
     set(config, "train.threads=%d", c->threads);
@@ -296,22 +305,18 @@ static void sequence_threads(void **state) { check_cases(12, 1, *state); }
 static void sequence_processes(void **state) { check_cases(13, 2, *state); }
 static void packed(void **state) { check_cases(15, 4, *state); }
 static void mixtures(void **state) { check_cases(19, 4, *state); }
+static void shared_experts(void **state) { check_cases(23, 4, *state); }
 
 int main(int argc, char **argv) {
     if (argc == 3)
         return be_a_rank(argv[1], argv[2]);
     if (argc == 2)
         cmocka_set_test_filter(argv[1]);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_rank),
-                                       cmocka_unit_test(four_threads),
-                                       cmocka_unit_test(four_processes),
-                                       cmocka_unit_test(tensor_threads),
-                                       cmocka_unit_test(tensor_processes),
-                                       cmocka_unit_test(context_threads),
-                                       cmocka_unit_test(context_processes),
-                                       cmocka_unit_test(sequence_threads),
-                                       cmocka_unit_test(sequence_processes),
-                                       cmocka_unit_test(packed),
-                                       cmocka_unit_test(mixtures)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_rank),           cmocka_unit_test(four_threads),
+                                       cmocka_unit_test(four_processes),     cmocka_unit_test(tensor_threads),
+                                       cmocka_unit_test(tensor_processes),   cmocka_unit_test(context_threads),
+                                       cmocka_unit_test(context_processes),  cmocka_unit_test(sequence_threads),
+                                       cmocka_unit_test(sequence_processes), cmocka_unit_test(packed),
+                                       cmocka_unit_test(mixtures),           cmocka_unit_test(shared_experts)};
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }
