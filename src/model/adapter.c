@@ -95,13 +95,14 @@ int ndp_unit_adapters(ndp_unit_builder *b, const char *name, int x, int y, ndp_p
     return w == NDP_NONE ? y : ndp_graph_op1(b->g, &ndp_op_add_bias, NULL, name, (int[]){y, w}, 2);
 }
 
-int ndp_unit_stack_adapter(ndp_unit_builder *b, const char *name, int x, int y, ndp_param place, int offsets) {
+int ndp_unit_stack_adapter(ndp_unit_builder *b, const char *name, int x, const ndp_op_attr *how, int y, ndp_param place,
+                           int offsets) {
     ndp_place A = at(b, (int)place, NDP_FACTOR_A), B = at(b, (int)place, NDP_FACTOR_B);
     const ndp_view to = b->g->values[y].view;
     ndp_op_attr attr = {.scale = b->m->opts.adapter.scale};
     if (A.segment == NDP_NONE)
         return y;
-    int h = ndp_graph_op1(b->g, &ndp_op_linear_stack, NULL, "inner",
+    int h = ndp_graph_op1(b->g, &ndp_op_linear_stack, how, "inner",
                           (int[]){x, ndp_graph_param(b->g, A.slot, A.segment, 1), offsets}, 3);
     h = ndp_graph_op1(b->g, &ndp_op_scale, &attr, "inner", &h, 1);
     int r = b->m->opts.adapter.r, parts = (int)(b->g->values[h].view.cols / r); /* gate and up apart, or one */

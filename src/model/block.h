@@ -61,8 +61,10 @@ int ndp_unit_gated_mlp(ndp_unit_builder *b, int x, ndp_param gate, ndp_param gat
 
 /* Adds the adapters of `n` glued projections from `place` on to y = x w^T, and then the bias. */
 int ndp_unit_adapters(ndp_unit_builder *b, const char *name, int x, int y, ndp_param place, int n, ndp_param bias);
-/* Adds the factors of the experts at `place` to y = x W^T of each expert's rows; y itself if they have none. */
-int ndp_unit_stack_adapter(ndp_unit_builder *b, const char *name, int x, int y, ndp_param place, int offsets);
+/* Adds the factors of the experts at `place` to y = x W^T of each expert's rows; y itself if they have none. how: of
+ * products of x; NULL: nothing. */
+int ndp_unit_stack_adapter(ndp_unit_builder *b, const char *name, int x, const ndp_op_attr *how, int y, ndp_param place,
+                           int offsets);
 /* True if one of `n` projections from `place` on has an adapter. */
 bool ndp_unit_has_adapter(const ndp_unit_builder *b, ndp_param place, int n);
 

@@ -80,15 +80,16 @@ static int logits_of(ndp_unit_builder *b, const char *name, int x, ndp_param pla
     return logits;
 }
 
-/* `wide`, columns or 0: so that what choices sum is rounded once, as on ranks that have parts of it. */
-static int stack(ndp_unit_builder *b, const char *name, int x, ndp_param place, ndp_param bias, int offsets,
-                 int64_t wide) {
+/* `wide`, columns or 0: so that what choices sum is rounded once, as on ranks that have parts of it. how: of products
+ * of x. */
+static int stack(ndp_unit_builder *b, const char *name, int x, const ndp_op_attr *how, ndp_param place, ndp_param bias,
+                 int offsets, int64_t wide) {
     int ins[] = {x, ndp_unit_weight(b, place, 1), offsets}, added = ndp_unit_param(b, bias, 1), y = NDP_NONE;
     const ndp_op_attr attr = {.parts = 1};
     if (wide > 0)
         y = ndp_graph_value(b->g, name, b->g->values[x].view.rows, wide, ndp_wide(b->m->opts.compute));
-    ndp_graph_op(b->g, &ndp_op_linear_stack, NULL, name, ins, 3, &y, 1);
-    y = ndp_unit_stack_adapter(b, name, x, y, place, offsets);
+    ndp_graph_op(b->g, &ndp_op_linear_stack, how, name, ins, 3, &y, 1);
+    y = ndp_unit_stack_adapter(b, name, x, how, y, place, offsets);
     return added == NDP_NONE ? y : ndp_graph_op1(b->g, &ndp_op_stack_bias, &attr, name, (int[]){y, added, offsets}, 3);
 }
 
@@ -126,15 +127,17 @@ static int routed_experts(ndp_unit_builder *b, int x) {
     route(b, &attr, logits_of(b, "router", x, NDP_P_ROUTER, NDP_B_ROUTER, f->experts), routed);
     ndp_graph_op(b->g, &ndp_op_route_order, &attr, "order", &routed[0], 1, where, 3);
     int rows[] = {x, where[ORDER], where[PLACES], NDP_NONE};
-    int taken = ndp_graph_op1(b->g, &ndp_op_take_rows, &attr, "taken", rows, 4);
-    int gate_up = stack(b, "gate_up", taken, NDP_P_EXPERT_GATE_UP, NDP_B_EXPERT_GATE_UP, where[OFFSETS], 0);
+    const bool narrow = ndp_wide(b->m->opts.compute) != b->m->opts.compute;
+    const ndp_op_attr sums = narrow ? (ndp_op_attr){.wide_grad = true, .type = b->m->opts.compute} : (ndp_op_attr){0};
+    int taken = ndp_graph_op1(b->g, &ndp_op_take_rows, &sums, "taken", rows, 4);
+    int gate_up = stack(b, "gate_up", taken, &sums, NDP_P_EXPERT_GATE_UP, NDP_B_EXPERT_GATE_UP, where[OFFSETS], 0);
     const ndp_op_attr clip = {.scale = f->swiglu_alpha, .cap = f->swiglu_limit};
     int act = ndp_graph_op1(b->g, ndp_activations[f->activation].gated, &clip, "act", &gate_up, 1);
     const bool before = ndp_unit_param(b, NDP_B_EXPERT_DOWN, 1) == NDP_NONE; /* a bias is weighted too */
     if (before)
         act = ndp_graph_op1(b->g, &ndp_op_weigh_rows, NULL, "weighted",
                             (int[]){act, where[ORDER], where[PLACES], routed[1]}, 4);
-    int down = stack(b, "down", act, NDP_P_EXPERT_DOWN, NDP_B_EXPERT_DOWN, where[OFFSETS], f->hidden);
+    int down = stack(b, "down", act, NULL, NDP_P_EXPERT_DOWN, NDP_B_EXPERT_DOWN, where[OFFSETS], f->hidden);
     int back[] = {down, where[ORDER], where[PLACES], before ? NDP_NONE : routed[1], NDP_NONE};
     int y = ndp_graph_value(b->g, "experts", b->m->opts.rows, f->hidden, b->m->opts.compute);
     ndp_graph_op(b->g, &ndp_op_give_rows, &attr, "experts", back, 5, &y, 1);

@@ -356,7 +356,8 @@ typedef enum ndp_op_kind {
  *                 attr.capacity rows go in rounds (ops/route.h): those of round 0, or 1 + index. later: how many follow
  *                 round 0, on any rank
  * take_rows       (x [T,C], order~ [N,1], places~ [T,K], weights? [T,K] wide) -> y [N,C]
- *                 y[n] = x[order[n] / K], times the weight of that choice; 0 where order is -1
+ *                 y[n] = x[order[n] / K], times the weight of that choice; 0 where order is -1. With attr.wide_grad dx
+ *                 is a sum of wide rows, rounded to attr.type once
  * give_rows       (y [N,C], order~ [N,1], places~ [T,K], weights? [T,K] wide, acc? [T,C]) -> x [T,C]
  *                 x[t] = acc + the sum of y[places[t,j]], times weights[t,j], over j in order; rounded once. y may be
  *                 wide; x and acc are wide with attr.wide_grad. Each of the two is the other's backward

@@ -111,8 +111,19 @@ static ndp_status weights_grad(ndp_bwd *b, int dx, int y) {
     return b->input_grad(b, &ndp_op_give_rows_dw, b->attr, (int[]){dx, y, b->in[2]}, 3, (int[]){3}, 1, -1, NULL);
 }
 
+/* The sum of parts that are wide is rounded once, with the gradient that was there before. */
+static ndp_status round_sum(ndp_bwd *b) {
+    int sum, ins[] = {b->grad_out(b, 0), b->in[1], b->in[2], b->in[3], -1};
+    if (ins[0] < 0 || !b->wants(b, 0))
+        return NDP_OK;
+    NDP_TRY(b->intermediate(b, &ndp_op_give_rows, b->attr, ins, 5, &sum));
+    return ndp_input_grad(b, &ndp_op_copy, b->attr, (int[]){sum, -1}, 2, 1);
+}
+
 static ndp_status take_backward(ndp_bwd *b) {
     int g = b->grad_out(b, 0);
+    if (b->attr->wide_grad && ndp_wide(b->attr->type) != b->attr->type)
+        return round_sum(b);
     NDP_TRY(ndp_input_grad(b, &ndp_op_give_rows, b->attr, (int[]){g, b->in[1], b->in[2], b->in[3], -1}, 5, 4));
     return weights_grad(b, b->in[0], g);
 }
@@ -134,7 +145,7 @@ const ndp_op ndp_op_take_rows = {
     .shape = take_shape,
     .backward = take_backward,
     .cost = take_cost,
-    .reads = NDP_READS_wide_grad,
+    .reads = NDP_READS_wide_grad | NDP_READS_type,
     NDP_FLOWS({.in = {NDP_IS(PART, 0, "tc"), NDP_IS(PART, 1, ".."), NDP_IS(PART, 2, "tK"),
                       NDP_IS(OPERAND, 3, "tK", .name = "weights")},
                .out = {NDP_IS(RESULT, 0, "tc")}},
@@ -143,6 +154,7 @@ const ndp_op ndp_op_take_rows = {
                       NDP_IS(OPERAND, 3, "tK", .name = "weights")},
                .out = {NDP_IS(D_OPERAND, 0, "tc")}},
               {.node = &ndp_op_route_order, /* on the way to another rank: any rows */
+               .own = NDP_READS_type,
                .in = {NDP_IS(ANY, 0, ".."), NDP_IS(ANY, 0, ".."), NDP_IS(ANY, 0, ".."), NDP_IS(NONE, 0, "..")}}),
 };
 

@@ -79,12 +79,17 @@ static int all_to_all(const ndp_pass *p, int x, const char *name, bool back) {
     return ndp_graph_op1(p->to, &ndp_op_all_to_all_rows, &attr, name, (int[]){x, e->rows}, 2);
 }
 
+/* Sums of such values are made in a wider type, and rounded once. */
+static bool is_narrow(const ndp_pass *p, ndp_dtype type) { return type == p->to->compute && ndp_wide(type) != type; }
+
 /* Rows of `value`, which come of the ranks of ep; they are moved for the node that orders them. */
 static int coming(ndp_pass *p, int value) {
     int writing = p->to->writing, ins[] = {value, p->exchange.order, p->exchange.places, NDP_NONE};
     const char *name = p->to->values[value].name;
+    const ndp_op_attr attr = {.wide_grad = true, .type = p->to->compute};
     p->to->writing = p->exchange.of;
-    int y = ndp_graph_op1(p->to, &ndp_op_take_rows, NULL, name, ins, 4);
+    int y = ndp_graph_op1(p->to, &ndp_op_take_rows, is_narrow(p, p->to->values[value].view.dtype) ? &attr : NULL, name,
+                          ins, 4);
     y = all_to_all(p, y, name, false);
     p->to->writing = writing;
     return y;
@@ -95,8 +100,12 @@ static int going_back(ndp_pass *p, int value, const char *name) {
     int writing = p->to->writing;
     p->to->writing = p->exchange.of;
     int ins[] = {all_to_all(p, value, name, true), p->exchange.order, p->exchange.places, NDP_NONE, NDP_NONE};
-    int x = ndp_graph_value(p->to, name, p->rows.routed, p->to->values[value].view.cols, p->to->compute);
-    ndp_graph_op(p->to, &ndp_op_give_rows, NULL, name, ins, 5, &x, 1);
+    const ndp_op_attr wide = {.wide_grad = true}, rounded = {.type = p->to->compute};
+    bool late = p->exchange.capacity > 0 && is_narrow(p, p->to->compute); /* after the last round */
+    int x = ndp_graph_value(p->to, name, p->rows.routed, p->to->values[value].view.cols,
+                            late ? ndp_wide(p->to->compute) : p->to->compute);
+    ndp_graph_op(p->to, &ndp_op_give_rows, late ? &wide : NULL, name, ins, 5, &x, 1);
+    x = late ? ndp_graph_op1(p->to, &ndp_op_copy, &rounded, name, (int[]){x, NDP_NONE}, 2) : x;
     p->to->writing = writing;
     ndp_op_attr attr = over_slices(p);
     return p->rows.routed < p->rows.slice ? ndp_graph_op1(p->to, &ndp_op_all_gather, &attr, name, &x, 1) : x;
@@ -183,7 +192,8 @@ ndp_status ndp_experts_take(ndp_pass *p) {
     if (p->tp == 1 && !exchanged)
         return ndp_pass_rowwise(p);
     ndp_op_attr attr = p->node->attr;
-    attr.wide_grad = !exchanged && ndp_pass_over_tp(p).wide_grad;
+    if (attr.wide_grad)
+        attr.type = ndp_wide(p->to->compute); /* of a part of a sum, which is rounded later */
     int ins[4] = {exchanged ? coming(p, ndp_pass_own(p, 0)) : ndp_pass_enter(p, 0), ndp_pass_in(p, 1),
                   ndp_pass_in(p, 2), NDP_NONE};
     ndp_pass_out(p, 0, ndp_graph_op1(p->to, &ndp_op_take_rows, &attr, "taken", ins, 4), NDP_SPREAD_SAME);
@@ -203,8 +213,6 @@ ndp_status ndp_experts_stack(ndp_pass *p) {
     bool columns = !all && s->dim[0] == NDP_DIM_FFN, sums = !all && s->dim[1] == NDP_DIM_FFN;
     ndp_spread part = sums ? NDP_SPREAD_PART : p->images[p->node->in[0]].spread;
     ndp_op_attr attr = p->node->attr;
-    bool first = factor == NDP_FACTOR_A ? !sums : columns && factor == NDP_NO_FACTOR; /* it reads the rows of x */
-    attr.wide_grad = !all && first && ndp_pass_over_tp(p).wide_grad;
     attr.mean = ep_of(p) > 1 ? p->rows.routed * p->to->values[p->exchange.here].view.cols : 0;
     if (wide || (part == NDP_SPREAD_PART && factor != NDP_FACTOR_A))
         y = ndp_graph_value(p->to, name, p->to->values[ins[0]].view.rows, p->from->values[p->node->out[0]].view.cols,
