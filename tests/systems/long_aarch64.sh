@@ -43,18 +43,17 @@ case_of kernels
 on_aarch64 $sve env && says out '^processor ' 'kernels: sve,' '^levels  *generic, sve$' || fail "env"
 on_aarch64 $neon env && says out '^processor  *Arm, part 0xd08' 'kernels: generic,' '^levels  *generic; not here: sve$' || fail "env"
 case_of the quickstart here and there
-train here --set train.steps=5 || fail "no run here"
-on_aarch64 $sve $(job there --set train.steps=5) || fail "no run on aarch64"
+train here --set checkpoint.every=3 || fail "no run here"
+on_aarch64 $sve $(job there --set checkpoint.every=3) || fail "no run on aarch64"
 same_losses here there 1 2 3 4 5
+cp -r here from-here && cp -r there from-there
 case_of a checkpoint of x86-64 resumes on aarch64
-train half-here --set train.steps=3 || fail "no run here"
-on_aarch64 $neon $(job half-here --set train.steps=5 --resume) || fail "it does not resume"
+on_aarch64 $neon $(job from-here --set checkpoint.every=3 --resume-from 3) || fail "it does not resume"
 says out '^resume: from step 3'
-same_losses here half-here 4 5
+same_losses here from-here 4 5
 case_of a checkpoint of aarch64 resumes on x86-64
-on_aarch64 $neon $(job half-there --set train.steps=3) || fail "no run on aarch64"
-train half-there --set train.steps=5 --resume || fail "it does not resume"
+train from-there --set checkpoint.every=3 --resume-from 3 || fail "it does not resume"
 says out '^resume: from step 3'
-same_losses here half-there 1 2 3 4 5
+same_losses there from-there 4 5
 
 end_of_cases

@@ -9,12 +9,12 @@ take_job() {
     cp "$NDP_SOURCE_DIR/README.md" build/quickstart/text.txt
 }
 
-# job RUN OPTION...: the words of a command that trains into the folder RUN; $shorter are more options.
+# job RUN OPTION...: the words of a command that trains into the folder RUN, for 5 steps; $shorter are more options.
 shorter=
 job() {
     folder=$1
     shift
-    echo train examples/quickstart.yaml --transport local --set train.threads=1 --set train.output_dir="$folder" $shorter "$@"
+    echo train examples/quickstart.yaml --transport local --set train.steps=5 --set train.threads=1 --set train.output_dir="$folder" $shorter "$@"
 }
 # shellcheck disable=SC2046
 train() { "$NDP_PROGRAM" $(job "$@") >out 2>err </dev/null; }
