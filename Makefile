@@ -43,7 +43,7 @@ test-room: ## the short tests of one room: make test-room ROOM=mesh
 	@tools/run-tests build --label-exclude long --tests-regex '^$(ROOM)/'
 
 test-all: test test-samples ## the long tests, the sanitizer builds, a minute of every fuzzer
-	@tools/install-deps build test analysis packages slurm
+	@tools/install-deps build test analysis packages slurm aarch64
 	@tools/test-python dump
 	@tools/run-tests build --label-regex long
 	@tools/test-sanitized asan ubsan tsan

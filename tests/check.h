@@ -23,6 +23,11 @@
 #define SANITIZED 0
 #endif
 
+/* 1 in builds for another processor, which qemu plays (CMakeLists.txt). */
+#ifndef EMULATED
+#define EMULATED 0
+#endif
+
 /* Seconds after which something is called hung: more than any of it takes where twenty other processes share two cores,
  * less than ctest waits (CMakeLists.txt). */
 enum { HANGS = 1200 };

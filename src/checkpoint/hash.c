@@ -2,12 +2,8 @@
  * (exchange.c) and verified (whole.c), and for manifests. */
 #include "checkpoint/hash.h"
 
-#include "base/cpu.h"
-
 #include <inttypes.h>
 #include <stdio.h>
-
-const ndp_hash_kernel *ndp_hash_best(void) { return ndp_cpu_has_avx512() ? &ndp_hash_avx512 : &ndp_hash_generic; }
 
 ndp_hash128 ndp_hash_of(const void *data, size_t n) { return ndp_hash_best()->of(data, n); }
 

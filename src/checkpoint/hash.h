@@ -25,7 +25,7 @@ typedef struct ndp_hash_kernel {
     ndp_hash128 (*end)(const ndp_hasher *h);
 } ndp_hash_kernel;
 extern const ndp_hash_kernel ndp_hash_generic, ndp_hash_avx512;
-/* The best for this CPU. */
+/* The best for this CPU (cpu/hash_best_x86.c, hash_best_arm.c). */
 const ndp_hash_kernel *ndp_hash_best(void);
 
 #endif

@@ -18,7 +18,8 @@ static const struct {
     {"NDP_PLUGIN_DIR", "Folder in which the plugins (ndp_mpi.so, ndp_cuda.so) are looked for first"},
     {"NDP_CUDA_PATH", "Folders, with colons between them, in which cuBLASLt is looked for first"},
     {"NDP_PYTHON", "The Python whose pyarrow reads Parquet and Arrow files; default: /usr/bin/python3"},
-    {"NDP_ISA", "Limits the instructions that kernels use: generic, avx512, avx512_bf16, dpbf16ps or amx_bf16"},
+    {"NDP_ISA", "Limits the instructions that kernels use: generic, avx512, avx512_bf16, dpbf16ps or amx_bf16; on "
+                "aarch64 generic or sve"},
     {"NDP_SHM", "off: ranks that mpirun started on one host do not share memory; for tests"},
     {"NDP_LOCAL_ORDER", "With local: seeds, with commas between; ranks take turns on one thread in such an order; for "
                         "tests in C, of one GPU at most"},
@@ -35,7 +36,8 @@ static const struct {
      "for tests"},
     {"NDP_SIM_SEED", "Device sim: runs what the queues hold in a random order of this seed; for tests"},
     {"NDP_SIM_SHARED", "Device sim: bytes of shared memory that a block can have; default: 232448; for tests"},
-    {"NDP_WORLD, NDP_RANK, NDP_LAUNCHED, NDP_LAUNCHER, NDP_TERMINAL", "Set by the program for the ranks that it starts"},
+    {"NDP_WORLD, NDP_RANK, NDP_LAUNCHED, NDP_LAUNCHER, NDP_TERMINAL",
+     "Set by the program for the ranks that it starts"},
     {"HF_HOME, HF_HUB_CACHE", "The cache of the Hugging Face Hub, in which models and data are looked for by name"},
     {"XDG_CACHE_HOME", "Folder of the cache of tokenized data; default: ~/.cache"},
     {"CUDA_DEVICE_MAX_CONNECTIONS", "How many queues of a GPU run by themselves; not set: 32"},

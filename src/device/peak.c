@@ -65,14 +65,14 @@ ndp_status ndp_peak_create(bool bf16, int threads, ndp_peak **out) {
     enum { LEAST = 5, MOST = 250 };
     const double seconds = 0.04;
     int widest = 0;
-    while (!ndp_peak_fp32_loops[widest].supported())
+    while (!ndp_cpu_supports(ndp_peak_fp32_loops[widest].needs))
         widest++;
     ndp_peak *best = NULL;
     NDP_TRY(try_loop(&ndp_peak_fp32_loops[widest], threads, &best));
     ndp_status st = NDP_OK;
-    for (int i = 0; st == NDP_OK && bf16 && i < NDP_PEAK_BF16_LOOPS; i++)
-        if (ndp_peak_bf16_loops[i].supported())
-            st = choose(&ndp_peak_bf16_loops[i], &best);
+    for (const ndp_peak_loop *loop = ndp_peak_bf16_loops; st == NDP_OK && bf16 && loop->run; loop++)
+        if (ndp_cpu_supports(loop->needs))
+            st = choose(loop, &best);
     if (st != NDP_OK) {
         ndp_peak_destroy(best);
         return st;

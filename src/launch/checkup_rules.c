@@ -24,7 +24,7 @@ static bytes_text human(int64_t bytes) {
 static void check_processor(const ndp_host_facts *f, ndp_findings *out) {
     const char *remedy = NULL;
     if (strcmp(f->isa, "generic") == 0)
-        remedy = "kernels for AVX-512 are several times faster: use another machine, or unset NDP_ISA if it is set";
+        remedy = "kernels for AVX-512 or SVE are faster: use a machine that has them, or unset NDP_ISA if it is set";
     ndp_findings_add(out, "processor", remedy ? NDP_FINDING_NOTE : NDP_FINDING_OK, remedy, "%s, %d of %d cores, %s",
                      f->processor, f->cores, f->online, f->isa);
     if (strcmp(f->governor, "powersave") == 0)

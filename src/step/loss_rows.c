@@ -81,7 +81,7 @@ static void cross_entropy(const ndp_loss_rows *rows) {
         char *dx = (char *)rows->slopes + (size_t)(i * rows->vocab) * ndp_dtype_size(rows->type);
         double max = -INFINITY, sum = 0;
         for (int64_t j = 0; j < rows->vocab; j++)
-            max = fmax(max, get(x, rows->type, j));
+            max = get(x, rows->type, j) > max ? get(x, rows->type, j) : max;
         for (int64_t j = 0; j < rows->vocab; j++)
             sum += exp(get(x, rows->type, j) - max);
         for (int64_t j = 0; j < rows->vocab; j++)

@@ -127,6 +127,8 @@ static int end_other(const other_process *p, int signal_number) {
 
 /* What a process at work has is left alone by one that begins later; of one that was killed nothing stays. */
 static void processes_at_work_and_killed_ones(void **state) {
+    if (EMULATED) /* qemu gives a child the start time of its parent, by which processes are known */
+        skip();
     other_process first = start_other(*state), killed = start_other(*state);
     assert_int_equal(end_other(&killed, SIGKILL), 128 + SIGKILL);
     assert_int_equal(hidden_in(*state), 2);

@@ -30,26 +30,24 @@ static void every_type_and_any_number_of_threads(void **state) {
 /* Also those that this processor would never choose. */
 static void every_loop_that_this_processor_has_runs(void **state) {
     (void)state;
-    const ndp_peak_loop *const lists[] = {ndp_peak_bf16_loops, ndp_peak_fp32_loops};
-    const int n[] = {NDP_PEAK_BF16_LOOPS, NDP_PEAK_FP32_LOOPS};
-    assert_true(ndp_peak_fp32_loops[NDP_PEAK_FP32_LOOPS - 1].supported());
+    const ndp_peak_loop *const lists[] = {ndp_peak_bf16_loops, ndp_peak_fp32_loops}, *last = NULL;
     for (int list = 0; list < NDP_COUNT(lists); list++)
-        for (int i = 0; i < n[list]; i++)
-            if (lists[list][i].supported())
-                lists[list][i].run(100);
+        for (const ndp_peak_loop *loop = lists[list]; loop->run; last = loop++)
+            if (ndp_cpu_supports(loop->needs))
+                loop->run(100);
+    assert_int_equal(last->needs, NDP_ISA_GENERIC);
 }
 
 /* The peak is the machine's, not that of the kernels in use. */
 static void isa_does_not_lower_it(void **state) {
     (void)state;
-    bool had[NDP_PEAK_BF16_LOOPS], wide = ndp_peak_fp32_loops[0].supported();
-    for (int i = 0; i < NDP_PEAK_BF16_LOOPS; i++)
-        had[i] = ndp_peak_bf16_loops[i].supported();
+    bool had[NDP_ISA_BFMMLA + 1];
+    for (int isa = 0; isa < NDP_COUNT(had); isa++)
+        had[isa] = ndp_cpu_supports((ndp_isa)isa);
     setenv("NDP_ISA", "generic", 1);
     assert_false(ndp_cpu_has_avx512());
-    assert_int_equal(ndp_peak_fp32_loops[0].supported(), wide);
-    for (int i = 0; i < NDP_PEAK_BF16_LOOPS; i++)
-        assert_int_equal(ndp_peak_bf16_loops[i].supported(), had[i]);
+    for (int isa = 0; isa < NDP_COUNT(had); isa++)
+        assert_int_equal(ndp_cpu_supports((ndp_isa)isa), had[isa]);
     unsetenv("NDP_ISA");
 }
 

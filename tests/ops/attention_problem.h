@@ -183,13 +183,16 @@ static inline void add_absolute(const problem *p, int64_t t, int h, int64_t s, d
     }
 }
 
-static const char *const all_isa[] = {"generic", "avx512", "avx512_bf16", "amx_bf16"};
-
 static inline bool on_cpu(void) { return tested() == &ndp_device_cpu; }
 
-/* The device's sets of kernels: on cpu one for each instruction set. */
-static inline int sets(void) { return on_cpu() ? NDP_COUNT(all_isa) : 1; }
-static inline void use_set(int i) { setenv("NDP_ISA", all_isa[i], 1); }
+/* The device's sets of kernels: on cpu one for each word of NDP_ISA that this machine has. */
+static inline int sets(void) {
+    int n = 1;
+    while (on_cpu() && ndp_isa_words[n].word && ndp_cpu_supports(ndp_isa_words[n].isa))
+        n++;
+    return n;
+}
+static inline void use_set(int i) { setenv("NDP_ISA", ndp_isa_words[i].word, 1); }
 
 /* Whether the kernels in use round weights and gradients of scores to bf16 before products. */
 static inline bool multiplies_bf16(void) { return on_cpu() ? ndp_cpu_has_avx512_bf16() : true; }

@@ -672,11 +672,10 @@ static void halves_merge(void **state) {
                                  {65, 90, 4, 2, 64, 0, ANYWHERE, NDP_F32, 0},
                                  {33, 33, 2, 2, 17, 4, CAUSAL, NDP_F32, 0},
                                  {1, 40, 9, 3, 16, 0, DECODE, NDP_F32, 0}};
-    static const char *const isa[] = {"generic", "avx512"};
     for (int i = 0; i < NDP_COUNT(cases) * 4; i++) {
         spec x = cases[i / 4], wide = x;
         wide.dtype = NDP_F64;
-        setenv("NDP_ISA", isa[i % 2], 1);
+        use_set(i % sets());
         check_merge(&x, x.s / 2 + 3, i / 2 % 2, &ndp_device_cpu);
         check_merge(&wide, x.s / 2 + 3, i / 2 % 2, &ndp_device_ref);
     }

@@ -200,11 +200,16 @@ inline __attribute__((always_inline)) void add_tile(const double *a, const doubl
     }
     memcpy(sums, s, sizeof s);
 }
+void add_tile_generic(const double *a, const double *b, int64_t k, double *sums) { add_tile(a, b, k, sums); }
+#ifdef __x86_64__
 __attribute__((target("avx512f"), optimize("O3"))) void add_tile_avx512(const double *a, const double *b, int64_t k,
                                                                         double *sums) {
     add_tile(a, b, k, sums);
 }
-void add_tile_generic(const double *a, const double *b, int64_t k, double *sums) { add_tile(a, b, k, sums); }
+auto best_tile() { return __builtin_cpu_supports("avx512f") ? add_tile_avx512 : add_tile_generic; }
+#else
+auto best_tile() { return add_tile_generic; }
+#endif
 
 /* A block of an operand in panels of `width` rows of op(x) (or columns, for b), zeros where it ends. */
 template <typename F> void pack(int64_t n, int64_t k, int width, double *out, F element) {
@@ -223,7 +228,7 @@ struct Room {
 
 /* The sums of rows i.. and columns j.., by tiles. */
 void sum_block(const Product &p, int64_t i, int64_t rows, int64_t j, int64_t cols, Room *room) {
-    auto tile = __builtin_cpu_supports("avx512f") ? add_tile_avx512 : add_tile_generic;
+    auto tile = best_tile();
     int64_t depth = p.d.trans_a ? p.a.rows : p.a.cols;
     std::fill(room->sums.begin(), room->sums.end(), 0.0);
     for (int64_t l = 0; l < depth; l += DEPTH) {

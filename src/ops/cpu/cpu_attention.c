@@ -7,7 +7,6 @@
  *   tasks      threads take the next task from a counter. Tasks skip key blocks that their rows do not see
  *   backward   sums of dk and dv that are not fp32 in place are stored, rounded once
  * The tasks themselves are in cpu_attention_kernel.h and cpu_attention_bf16.h, compiled per instruction set. */
-#include "base/cpu.h"
 #include "ops/cpu/cpu_attention_task.h"
 #include "ops/cpu/cpu_kernels.h"
 
@@ -34,17 +33,7 @@ static int64_t elements(const ndp_view *v) { return v->rows * v->cols; }
 
 /* Some kernels multiply bf16: a gradient stored wide is rounded first, so that everything computed from it agrees. */
 static bool needs_rounding(const ndp_att *a, const ndp_view *d_o) {
-    return (a->kernels == &ndp_att_amx || a->kernels == &ndp_att_avx512bf16) && d_o->dtype != NDP_BF16;
-}
-
-/* bf16 is multiplied by its own instructions only where these are faster than those of fp32. */
-static const ndp_att_kernels *choose(ndp_dtype dtype, float scale) {
-    ndp_bf16_way way = dtype == NDP_BF16 && scale > 0 ? ndp_cpu_bf16_way() : NDP_BF16_WIDENED;
-    if (way == NDP_BF16_TILES)
-        return &ndp_att_amx;
-    if (way == NDP_BF16_PAIRS)
-        return &ndp_att_avx512bf16;
-    return ndp_cpu_has_avx512() ? &ndp_att_avx512 : &ndp_att_generic;
+    return a->kernels->of_bf16 && d_o->dtype != NDP_BF16;
 }
 
 static ndp_att_cols columns(const ndp_att *a, int n) {
@@ -63,7 +52,7 @@ static ndp_att describe(const ndp_op_call *c, const ndp_view *q, const ndp_view 
                  .cap = (float)(attr->cap * M_LOG2E),
                  .keys = k->rows,
                  .block_keys = place ? NDP_ATT_FEW_KEYS * place : NDP_ATT_KEYS};
-    a.kernels = choose(q->dtype, a.scale);
+    a.kernels = ndp_att_kernels_for(q->dtype, a.scale);
     a.of_q = columns(&a, attr->head_dim), a.of_v = columns(&a, ndp_v_dim(attr));
     a.dim_pad = a.of_q.pad > a.of_v.pad ? a.of_q.pad : a.of_v.pad;
     a.rows = q->rows * a.group;

@@ -379,9 +379,10 @@ static size_t backward_bytes(const ndp_att *a) {
            ROWS * row * 4;
 }
 
-const ndp_att_kernels KERNELS = {{forward_pack, forward, forward_packed_bytes, forward_bytes},
-                                 {backward_pack, backward, backward_packed_bytes, backward_bytes},
-                                 store_whole_row,
-                                 DEPTH};
+const ndp_att_kernels KERNELS = {.forward = {forward_pack, forward, forward_packed_bytes, forward_bytes},
+                                 .backward = {backward_pack, backward, backward_packed_bytes, backward_bytes},
+                                 .store = store_whole_row,
+                                 .dim_unit = DEPTH,
+                                 .of_bf16 = true};
 
 #endif

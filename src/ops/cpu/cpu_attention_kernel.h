@@ -235,9 +235,9 @@ static size_t backward_bytes(const ndp_att *a) {
                                     2 * NDP_ATT_SCORE_FLOATS);
 }
 
-const ndp_att_kernels KERNELS = {{.task = forward, .work_bytes = forward_bytes},
-                                 {.task = backward, .work_bytes = backward_bytes},
-                                 store_whole_row,
-                                 NDP_ATT_LANES};
+const ndp_att_kernels KERNELS = {.forward = {.task = forward, .work_bytes = forward_bytes},
+                                 .backward = {.task = backward, .work_bytes = backward_bytes},
+                                 .store = store_whole_row,
+                                 .dim_unit = NDP_ATT_LANES};
 
 #endif

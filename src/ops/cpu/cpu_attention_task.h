@@ -73,10 +73,14 @@ typedef struct ndp_att_kernels {
     ndp_att_kernel forward, backward;
     void (*store)(const ndp_view *v, int64_t row, const float *x); /* a row of v is x, rounded */
     int dim_unit;                                                  /* dim_pad is a multiple of this */
+    bool of_bf16;                                                  /* all operands of its products are bf16 */
 } ndp_att_kernels;
 
 extern const ndp_att_kernels ndp_att_generic, ndp_att_avx512; /* any operands */
 extern const ndp_att_kernels ndp_att_avx512bf16, ndp_att_amx; /* bf16 operands, scale > 0 */
+
+/* Those for this CPU (cpu_choice_x86.c, cpu_choice_arm.c). */
+const ndp_att_kernels *ndp_att_kernels_for(ndp_dtype dtype, float scale);
 
 /* Floats of a row block, a key block and a block of scores (see cpu_attention_kernel.h). */
 static inline int64_t ndp_att_row_floats(const ndp_att *a) { return NDP_ATT_ROWS * (int64_t)a->dim_pad; }

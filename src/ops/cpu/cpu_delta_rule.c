@@ -1,6 +1,5 @@
 /* delta_rule, delta_rule_bwd: cuts a call into tasks (cpu_delta_rule.h), which threads take from a counter. */
 #include "ops/cpu/cpu_delta_rule.h"
-#include "base/cpu.h"
 #include "ops/cpu/cpu_kernels.h"
 
 #include <omp.h>
@@ -70,12 +69,10 @@ static ndp_status run_tasks(const ndp_op_call *c, const ndp_delta *d, const ndp_
     return NDP_OK;
 }
 
-static const ndp_delta_kernels *kernels(void) { return ndp_cpu_has_avx512() ? &ndp_delta_avx512 : &ndp_delta_generic; }
-
 static ndp_status run_forward(const ndp_op_call *c) {
     ndp_delta d = describe(c, &c->in[0]);
     d.o = c->out[0];
-    return run_tasks(c, &d, &c->in[5], ndp_delta_forward_floats(&d), kernels()->forward);
+    return run_tasks(c, &d, &c->in[5], ndp_delta_forward_floats(&d), ndp_delta_best()->forward);
 }
 
 const ndp_kernel ndp_cpu_delta_rule = {.run = run_forward, .scratch = forward_scratch};
@@ -84,7 +81,7 @@ static ndp_status run_backward(const ndp_op_call *c) {
     ndp_delta d = describe(c, &c->in[1]);
     d.d_o = c->in[0];
     d.dq = c->out[0], d.dk = c->out[1], d.dv = c->out[2], d.dg = c->out[3], d.db = c->out[4];
-    return run_tasks(c, &d, &c->in[6], ndp_delta_backward_floats(&d), kernels()->backward);
+    return run_tasks(c, &d, &c->in[6], ndp_delta_backward_floats(&d), ndp_delta_best()->backward);
 }
 
 const ndp_kernel ndp_cpu_delta_rule_bwd = {.run = run_backward, .scratch = backward_scratch};

@@ -36,6 +36,8 @@ typedef struct ndp_delta_kernels {
 } ndp_delta_kernels;
 
 extern const ndp_delta_kernels ndp_delta_generic, ndp_delta_avx512;
+/* Those for this CPU (cpu_choice_x86.c, cpu_choice_arm.c). */
+const ndp_delta_kernels *ndp_delta_best(void);
 
 /* Floats of a chunk's rows of q or v, of these transposed, of a triangle, of a state. */
 static inline int64_t ndp_delta_rows(ndp_delta_cols c) { return NDP_DELTA_CHUNK * (int64_t)c.ld; }

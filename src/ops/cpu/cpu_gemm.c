@@ -63,16 +63,6 @@ static void set_key(ndp_gemm_shape *key, const ndp_gemm_shape *s) {
     key->library = s->library;
 }
 
-const ndp_gemm_kernel *ndp_gemm_kernel_for(ndp_dtype t) {
-    static const ndp_gemm_kernel *const of_bf16[] = {[NDP_BF16_LIBRARY] = NULL,
-                                                     [NDP_BF16_WIDENED] = &ndp_bgemm_avx512,
-                                                     [NDP_BF16_PAIRS] = &ndp_bgemm_avx512bf16,
-                                                     [NDP_BF16_TILES] = &ndp_bgemm_amx};
-    if (t == NDP_F32)
-        return ndp_cpu_has_avx512() ? &ndp_sgemm_avx512 : NULL;
-    return of_bf16[ndp_cpu_bf16_way()];
-}
-
 static ndp_status find_plan(const ndp_gemm_shape *key, ndp_gemm **out);
 
 /* This thread will run the plan, and so those that it consists of. */

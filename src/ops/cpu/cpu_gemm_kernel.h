@@ -20,7 +20,8 @@ extern const ndp_gemm_kernel ndp_bgemm_amx;        /* bf16, summed in fp32; by t
 
 /* What products with a plan (cpu_gemm.c) and without one (cpu_gemm_tile.c) share. */
 
-/* The kernel of our own for operands of that type; NULL: this processor has only the library's. */
+/* The kernel of our own for operands of that type (cpu_choice_x86.c, cpu_choice_arm.c); NULL: this processor has only
+ * the library's. */
 const ndp_gemm_kernel *ndp_gemm_kernel_for(ndp_dtype t);
 /* Floats of a matrix, to a multiple of 64 bytes. */
 static inline size_t ndp_gemm_floats(int64_t rows, int64_t cols) { return ((size_t)(rows * cols) + 15) / 16 * 16; }

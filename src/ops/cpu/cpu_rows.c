@@ -1,18 +1,9 @@
-/* Range kernels: which of the two sets this CPU runs, and how a call's pieces are spread over the threads. A thread
+/* How the pieces of a call of a range kernel are spread over the threads. A thread
  * gets one run of neighbouring pieces, and a piece is computed by one thread, so the number of threads changes no bit.
  */
 #include "ops/cpu/cpu_rows.h"
 
-#include "base/cpu.h"
 #include <omp.h>
-
-#define GENERIC(name) .name = ndp_cpu_##name##_generic,
-#define AVX512(name) .name = ndp_cpu_##name##_avx512,
-
-const ndp_row_kernels *ndp_rows_best(void) {
-    static const ndp_row_kernels generic = {NDP_RANGE_KERNELS(GENERIC)}, avx512 = {NDP_RANGE_KERNELS(AVX512)};
-    return ndp_cpu_has_avx512() ? &avx512 : &generic;
-}
 
 /* All threads or one: OpenMP makes a new team, and so allocates, whenever its size changes. */
 ndp_status ndp_rows_run(const ndp_op_call *call, int64_t pieces, ndp_range_kernel kernel) {

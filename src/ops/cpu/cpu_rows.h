@@ -3,8 +3,9 @@
  * NDP_SEGMENT_ALIGN elements (where states are codes, the blocks of these). Sums over rows run in row order inside a
  * piece, so that results do not depend on how pieces are spread over threads.
  *
- * They are plain C, in rows/, compiled once for any CPU and once for AVX-512: ndp_cpu_<op>_generic,
- * ndp_cpu_<op>_avx512. A new op by rows is a row of the list (ops/op.h) and a function there. */
+ * They are plain C, in rows/, compiled once for any CPU and once for wider vectors, AVX-512 or SVE:
+ * ndp_cpu_<op>_generic, ndp_cpu_<op>_avx512 or _sve. A new op by rows is a row of the list (ops/op.h) and a function
+ * there. */
 #ifndef NDP_OPS_CPU_CPU_ROWS_H
 #define NDP_OPS_CPU_CPU_ROWS_H
 
@@ -37,11 +38,12 @@ typedef struct ndp_row_kernels {
 
 #define X(name)                                                                                                        \
     void ndp_cpu_##name##_generic(const ndp_op_call *c, int64_t first, int64_t last);                                  \
-    void ndp_cpu_##name##_avx512(const ndp_op_call *c, int64_t first, int64_t last);
+    void ndp_cpu_##name##_avx512(const ndp_op_call *c, int64_t first, int64_t last);                                   \
+    void ndp_cpu_##name##_sve(const ndp_op_call *c, int64_t first, int64_t last);
 NDP_RANGE_KERNELS(X)
 #undef X
 
-/* Those for this CPU. */
+/* Those for this CPU (cpu_choice_x86.c, cpu_choice_arm.c). */
 const ndp_row_kernels *ndp_rows_best(void);
 
 /* Spreads `pieces` over the threads of call->exec, each a contiguous range. NDP_OK. */

@@ -22,7 +22,7 @@ NDP_INLINE void ndp_st(void *p, ndp_dtype t, int64_t i, float x) {
  * one in vectors as in the elements that are left over: where that matters, the file is compiled without contraction.
  */
 NDP_INLINE float ndp_fused(float a, float b, float c) {
-#ifdef __FMA__
+#if defined __FMA__ || defined __ARM_FEATURE_FMA
     return __builtin_fmaf(a, b, c);
 #else
     return a * b + c;

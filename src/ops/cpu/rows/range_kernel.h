@@ -1,6 +1,6 @@
 /* What range kernels (ops/cpu/cpu_rows.h) are written with. Each file of this folder is plain C for the kernels of one
- * family, and is compiled twice: for any CPU, and for AVX-512. NDP_ROWS_ISA, the last word of the functions' names,
- * comes from CMakeLists.txt: generic, avx512.
+ * family, and is compiled twice: for any CPU, and for AVX-512 or SVE. NDP_ROWS_ISA, the last word of the functions'
+ * names, comes from CMakeLists.txt: generic, avx512, sve.
  *
  * Pointers of different operands never overlap, save where an op works in place. */
 #ifndef NDP_OPS_CPU_ROWS_RANGE_KERNEL_H

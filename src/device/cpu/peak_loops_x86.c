@@ -1,7 +1,6 @@
-/* Loops of one instruction in assembly, so that no compiler changes them. Each has enough independent chains to hide
- * the latency of its instruction. */
+/* Loops of x86-64, of one instruction in assembly, so that no compiler changes them. Each has enough independent chains
+ * to hide the latency of its instruction. */
 #include "device/cpu/peak_loops.h"
-#include "base/cpu.h"
 
 /* ---- fp32, and pairs of bf16 ---- */
 
@@ -60,18 +59,14 @@ static void tiles(long rounds) {
 
 /* ---- the tables ---- */
 
-static bool has_tiles(void) { return ndp_cpu_supports(NDP_ISA_AMX_BF16); }
-static bool has_pairs(void) { return ndp_cpu_supports(NDP_ISA_AVX512_BF16); }
-static bool has_512(void) { return ndp_cpu_supports(NDP_ISA_AVX512); }
-static bool has_256(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
-static bool always(void) { return true; }
-
-const ndp_peak_loop ndp_peak_bf16_loops[NDP_PEAK_BF16_LOOPS] = {
-    {has_tiles, tiles, 4 * 2 * 16 * 16 * 32, 4000},
-    {has_pairs, pairs_512, 16 * 2 * 32, 16000},
+const ndp_peak_loop ndp_peak_bf16_loops[] = {
+    {NDP_ISA_AMX_BF16, tiles, 4 * 2 * 16 * 16 * 32, 4000},
+    {NDP_ISA_AVX512_BF16, pairs_512, 16 * 2 * 32, 16000},
+    {.run = NULL},
 };
-const ndp_peak_loop ndp_peak_fp32_loops[NDP_PEAK_FP32_LOOPS] = {
-    {has_512, fma_512, 16 * 2 * 16, 32000},
-    {has_256, fma_256, 14 * 2 * 8, 36000},
-    {always, any, CHAINS * 2 * 4, 25000},
+const ndp_peak_loop ndp_peak_fp32_loops[] = {
+    {NDP_ISA_AVX512, fma_512, 16 * 2 * 16, 32000},
+    {NDP_ISA_AVX2, fma_256, 14 * 2 * 8, 36000},
+    {NDP_ISA_GENERIC, any, CHAINS * 2 * 4, 25000},
+    {.run = NULL},
 };

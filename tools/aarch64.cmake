@@ -1,0 +1,18 @@
+# For aarch64, by Debian's cross compiler and the libraries of a root of Debian 12 (tools/aarch64-root): cmake --preset aarch64.
+# Programs run under qemu, with the 256 bits of SVE that Neoverse V1 has: oneDNN 2.6 does not end on the 2048 of qemu's own.
+get_filename_component(root "${CMAKE_CURRENT_LIST_DIR}/../build/aarch64-root" ABSOLUTE)
+set(NDP_AARCH64_ROOT "${root}" CACHE PATH "a root of Debian for arm64")
+list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES NDP_AARCH64_ROOT)
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_SYSROOT "${NDP_AARCH64_ROOT}")
+set(CMAKE_FIND_ROOT_PATH "${NDP_AARCH64_ROOT}")
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+foreach(kind LIBRARY INCLUDE PACKAGE)
+  set(CMAKE_FIND_ROOT_PATH_MODE_${kind} ONLY)
+endforeach()
+set(ENV{PKG_CONFIG_LIBDIR} "${NDP_AARCH64_ROOT}/usr/lib/aarch64-linux-gnu/pkgconfig:${NDP_AARCH64_ROOT}/usr/share/pkgconfig")
+set(ENV{PKG_CONFIG_SYSROOT_DIR} "${NDP_AARCH64_ROOT}")
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -cpu max,sve-max-vq=2 -L "${NDP_AARCH64_ROOT}")
