@@ -1,10 +1,10 @@
 #!/bin/sh
 # Debian 12 and 13 as a user meets them: in a fresh root of each, with no more in it than docs/guide/install.md asks for, a clone
-# of the last commit runs `make test`, where gcc builds everything without a warning, and clang builds everything without a
-# warning. At the end bench_step of the one is compared with the other's, on the same machine.
+# of the last commit runs `make test`, where gcc builds everything without a warning; its packages are made and tried; clang builds
+# everything without a warning. At the end bench_step of the one is compared with the other's, on the same machine.
 #
-# NDP_SUITES: some of "bookworm trixie". NDP_SYSTEM_CASES: some of "test clang bench"; bench needs a build of before. NDP_ROOTS: a
-# folder for the roots, which are kept there and used again. With CCACHE_DIR the compilers inside use that cache.
+# NDP_SUITES: some of "bookworm trixie". NDP_SYSTEM_CASES: some of "test packages clang bench"; packages and bench use the build of
+# test. NDP_ROOTS: a folder for the roots, which are kept there and used again. With CCACHE_DIR the compilers inside use that cache.
 command -v mmdebstrap >/dev/null || { echo "skipped: no mmdebstrap; tools/install-deps packages"; exit 77; }
 [ "$(id -u)" = 0 ] && unshare --mount true 2>/dev/null || { echo "skipped: a root takes root"; exit 77; }
 [ -z "$NDP_SANITIZE" ] || { echo "skipped: the roots have builds of their own"; exit 77; }
@@ -12,7 +12,7 @@ command -v mmdebstrap >/dev/null || { echo "skipped: no mmdebstrap; tools/instal
 mirror=${NDP_MIRROR:-http://deb.debian.org/debian}
 timeout 20 bash -c ': </dev/tcp/deb.debian.org/80' 2>/dev/null || { echo "skipped: no $mirror"; exit 77; }
 suites=${NDP_SUITES:-bookworm trixie}
-wanted=${NDP_SYSTEM_CASES:-test clang bench}
+wanted=${NDP_SYSTEM_CASES:-test packages clang bench}
 roots=${NDP_ROOTS:-$work/roots}
 mkdir -p "$roots"
 pairs=3         # of runs of bench_step, one in each system
@@ -48,7 +48,8 @@ make_root() {
     root=$roots/$1
     [ -e "$root/etc/debian_version" ] || mmdebstrap --quiet --variant=apt \
         --include="make,git,ca-certificates${CCACHE_DIR:+,ccache}" "$1" "$root" "$mirror" >out 2>err || return
-    # PyPI is reached as on this machine.
+    # This machine's name resolves, and PyPI is reached as from it.
+    cp /etc/hosts "$root/etc/"
     cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
     if [ -e "$root/ndparallel" ]; then
         git -C "$root/ndparallel" pull -q --ff-only "$NDP_SOURCE_DIR" HEAD >out 2>err
@@ -71,6 +72,19 @@ make_test() {
     whole_build "$1" build || fail "it does not build everything"
     echo "$1: $(tail -n 1 out)"
     echo "$1: $(built_by "$1" gcc) builds everything without a warning"
+}
+
+# ../package/long_packages.sh with packages that are made in this system, for which they are.
+try_packages() {
+    case_of "$1: packages"
+    version=$(sed -n 's/.*define NDP_VERSION "\(.*\)"/\1/p' "$NDP_SOURCE_DIR/include/ndparallel/ndparallel.h")
+    inside "$1" "tools/install-deps packages && rm -rf build/packages &&
+        for made in $version $version.1; do cpack --config build/CPackConfig.cmake -R \$made || exit; done" >out 2>err ||
+        { fail "no packages"; return; }
+    rm -rf "$roots/$1/ndparallel/build/packages/_CPack_Packages"
+    NDP_PACKAGES=$roots/$1/ndparallel/build/packages NDP_SUITE=$1 sh "$NDP_SOURCE_DIR/tests/package/long_packages.sh" >out 2>err ||
+        fail "they do not work"
+    sed "s/^/$1: /" out
 }
 
 build_with_clang() {
@@ -116,6 +130,7 @@ for suite in $suites; do
     what="a root of $suite"
     make_root "$suite" || { fail "no root"; continue; }
     ! wants test || make_test "$suite"
+    ! wants packages || try_packages "$suite"
     ! wants clang || build_with_clang "$suite"
 done
 case $suites in *" "*) ! wants bench || compare_steps $suites ;; esac
