@@ -174,10 +174,11 @@ int ndp_stop_seconds(void) {
     return told >= 0 ? told : waits >= 0 ? 2 * waits / 3 : NDP_STOP_SECONDS;
 }
 
+/* Open MPI's own second is that of version 4. mpirun of 5 ends its ranks at once, whatever it is told. */
 int ndp_rank_stop_seconds(void) {
-    int told = told_seconds();
+    int told = getenv("PRTE_LAUNCHED") ? 0 : told_seconds();
     if (ndp_in_allocation() && getenv("OMPI_COMM_WORLD_SIZE"))
-        return told >= 0 ? told : 1; /* Open MPI's own */
+        return told >= 0 ? told : 1;
     return slurm_seconds();
 }
 

@@ -184,9 +184,11 @@ static void warn_of_hosts(const ndp_launch_opts *o) {
 }
 
 /* mpirun exits with the code of the ssh that failed, which may be any, and a rank may fail because a host is gone,
- * which it then names. Code 2 comes only from a rank, for an error of the user, so the hosts were reached. */
+ * which it or this process then names. mpirun of Open MPI 5 also says that a host is lost which it never reached. Code
+ * 2 comes only from a rank, for an error of the user, so the hosts were reached. */
 static bool hosts_may_be_unreachable(const ndp_launch_opts *o, const ndp_mpirun_watch *w, int code) {
-    return o->hostfile && code != 0 && code != 2 && w->n_lost == 0 && !(o->stop && *o->stop);
+    bool named = w->n_lost > 0 && (w->said || w->told);
+    return o->hostfile && code != 0 && code != 2 && !named && !(o->stop && *o->stop);
 }
 
 /* Whether mpirun would find the program: by its path, or by its name in PATH. */

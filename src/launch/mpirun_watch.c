@@ -56,6 +56,14 @@ static void note_dead(ndp_mpirun_watch *w) {
         snprintf(w->dead, sizeof w->dead, "rank %d (process %d)", rank, process);
 }
 
+/* Open MPI 5 says that a rank has ended in a box, between lines of hyphens, and cannot be told not to. */
+static bool is_boxed(ndp_mpirun_watch *w) {
+    bool edge = w->length == 74 && strspn(w->line, "-") == 74;
+    w->boxed = !edge && (w->boxed || begins(w->line, "prterun detected that one or more processes exited") ||
+                         begins(w->line, "prterun noticed that process rank"));
+    return edge || w->boxed;
+}
+
 /* A line of a rank that has failed begins with its number (cli/ranks.c, comm/watch/lookout.c). Open MPI's own words
  * about a host are those of the versions 4 and 5. */
 static void end_line(ndp_mpirun_watch *w) {
@@ -75,7 +83,7 @@ static void end_line(ndp_mpirun_watch *w) {
         failed |= begins(w->line, lost[i]);
     if (w->failed <= 0 && failed)
         w->failed = ndp_now();
-    w->printed |= w->length > 0 && !begins(w->line, "warning");
+    w->printed |= !is_boxed(w) && w->length > 0 && !begins(w->line, "warning");
     w->length = 0;
 }
 

@@ -19,7 +19,8 @@ typedef struct ndp_mpirun_watch {
     int n;
     int first;      /* of these, the one that ended first; -1: none yet, or it is not certain */
     bool ended;     /* some of them */
-    bool printed;   /* something that is no warning was written */
+    bool printed;   /* something that is no warning, nor mpirun's own word of a rank's end, was written */
+    bool boxed;     /* the line is such a word */
     bool said;      /* a rank has said why */
     bool ours;      /* a line was ndparallel's, of any rank */
     double failed;  /* when a rank said that the run has failed, or mpirun that it lost a host; 0: not yet */

@@ -26,6 +26,19 @@ lines out 1 CUDA
 says out "^GPUs          no CUDA: $work/plugins/ndp_cuda.so cannot be loaded: .*file too short|invalid ELF"
 rm plugins/ndp_cuda.so
 
+# Plugins of another version of the interface, 1000: refused with both versions.
+interfaces="$NDP_SOURCE_DIR/src/device/cuda/cuda_api.h $NDP_SOURCE_DIR/src/comm/mpi/mpi_api.h"
+cuda=$(sed -n 's/.*NDP_CUDA_API_VERSION = \([0-9]*\).*/\1/p' $interfaces)
+mpi=$(sed -n 's/.*define NDP_MPI_API_VERSION \([0-9]*\).*/\1/p' $interfaces)
+for symbol in ndp_cuda_api_table ndp_mpi_plugin; do
+    echo "int $symbol[64] = {1000};" | cc -shared -fPIC -x c - -o "plugins/$(echo $symbol | cut -d _ -f 1,2).so"
+done
+run env
+code_is 0
+says out "^GPUs          no CUDA: $work/plugins/ndp_cuda.so has version 1000, but this program needs $cuda; " \
+    "^transports .*no MPI: $work/plugins/ndp_mpi.so has version 1000, but this program needs $mpi; "
+rm plugins/ndp_cuda.so plugins/ndp_mpi.so
+
 yes 'some text' | head -n 300 >text.txt
 run train "$NDP_SOURCE_DIR/examples/quickstart.yaml" --device cuda --set data.files=text.txt \
     --set model.config="$NDP_SOURCE_DIR/examples/quickstart/config.json" --set train.output_dir=run

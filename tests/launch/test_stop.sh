@@ -83,10 +83,12 @@ OMPI_MCA_odls_base_sigkill_timeout=7 run plan job.yaml --ranks-per-node 1
 says out 'mpirun leaves 7 s$'
 KILL_WAIT="" run plan job.yaml --ranks-per-node 1
 says out 'mpirun leaves 20 s$'
+# mpirun of Open MPI 5 ends ranks at once.
+at_once=$([ "$mpi" ] && mpirun --version | grep -c ') 5')
 for wait in 0 45; do
     KILL_WAIT=$wait run train job.yaml --set train.output_dir=wait$wait
     code_is 0
-    lines err $((wait == 0)) '^warning .*: a save writes .*, and ranks end 0 s after the batch system.s SIGTERM'
+    lines err $((wait == 0 || at_once)) '^warning .*: a save writes .*, and ranks end 0 s after the batch system.s SIGTERM'
 done
 if [ "$mpi" ]; then
     export SLURM_JOB_NODELIST=node-8,node-9 SLURM_JOB_NUM_NODES=2

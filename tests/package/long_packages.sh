@@ -43,30 +43,39 @@ cat >files/inside <<'END'
 set -eu
 cd /files
 export HOME=/files DEBIAN_FRONTEND=noninteractive
-ours() { find / -xdev \( -path /files -o -path /proc -o -path /sys -o -path /var/log -o -path /var/cache -o -path /var/lib/apt \) -prune -o -name '*ndp*arallel*' -print -o -path '*/lib/ndparallel/*' -print; }
+ours() { find / -xdev \( -path /files -o -path /dev -o -path /proc -o -path /sys -o -path /tmp -o -path /var/log -o -path /var/cache -o -path /var/lib/apt \) -prune -o -name '*ndp*arallel*' -print -o -path '*/lib/ndparallel/*' -print; }
 apt_get() { apt-get -qq -o Dpkg::Use-Pty=0 --no-install-recommends "$@" >>apt.log 2>&1 || { tail -n 30 apt.log; exit 1; }; }
 version_of() { dpkg-query -W -f '${Version}' "$1"; }
-trains() {
+train() {
     rm -rf build/quickstart/run
-    ndparallel train examples/quickstart.yaml --set train.steps=5 --set train.threads=1 --set train.force_memory=true >log 2>&1 || { cat log; exit 1; }
+    ndparallel train examples/quickstart.yaml --set train.steps=5 --set train.threads=1 --set train.force_memory=true "$@" >log 2>&1
+}
+trains() {
+    train "$@" || { cat log; exit 1; }
     [ "$(wc -l <build/quickstart/run/metrics.jsonl)" = 5 ]
 }
 apt_get install ./packages/*_"$1"_*.deb
-[ "$(version_of libndparallel0)" = "$1" ]
-ndparallel env | sed -n 's/^transports */transports: /p'
+ndparallel env | sed -n 's/^transports */transports: /p; s/^GPUs */GPUs: /p'
 ndparallel help train >/dev/null
 for file in bin/ndparallel lib/ndparallel/ndp_mpi.so include/ndparallel/ndparallel.h share/bash-completion/completions/ndparallel; do [ -e /usr/$file ]; done
-for name in ndparallel libndparallel0 libndparallel-dev; do
+names=$(cd packages && echo *_"$1"_*.deb | sed 's/_[^ ]*//g')
+for name in $names; do
+    [ "$(version_of $name)" = "$1" ]
     # Images of containers leave documentation out, but for the copyright.
     [ -s /usr/share/doc/$name/copyright ]
 done
 trains
+# Open MPI is only recommended, and is not here: ranks are threads or processes, and a run that asks for MPI says what it lacks.
+! command -v mpirun && [ -z "$(find / -xdev -name 'libmpi.so*')" ]
+for transport in local shm; do trains --set parallelism.dp_replicate_size=1 --transport $transport; done
+! train --transport mpi
+sed 's/^/by mpi: /' log
 echo installed
 apt_get install ./packages/*_"$2"_*.deb
-for name in ndparallel libndparallel0 libndparallel-dev; do [ "$(version_of $name)" = "$2" ]; done
+for name in $names; do [ "$(version_of $name)" = "$2" ]; done
 trains
 echo upgraded
-apt_get remove ndparallel libndparallel0 libndparallel-dev
+apt_get remove $names
 [ -z "$(ours)" ] || { ours; exit 1; }
 [ -s build/quickstart/run/metrics.jsonl ]
 echo removed
@@ -75,7 +84,10 @@ case_of "a root of $suite"
 mmdebstrap --quiet --variant=apt --customize-hook="cp -r $work/files \"\$1\"/files" \
     --customize-hook="chroot \"\$1\" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin sh /files/inside $version $version.1" \
     "$suite" /dev/null "$mirror" >out 2>&1 || fail "it does not end"
-says out '^transports: .*shm' '^installed$' '^upgraded$' '^removed$'
+says out '^transports: self, local, shm; no MPI: .*libmpi.so' '^by mpi: .*mpirun is not installed: install it' \
+    '^installed$' '^upgraded$' '^removed$'
+# The plugin for GPUs is installed where no driver is: it says so.
+! ls packages/ndparallel-cuda_* >/dev/null 2>&1 || says out '^GPUs: no CUDA: this machine has no NVIDIA driver'
 cat out
 
 end_of_cases

@@ -13,8 +13,9 @@ ndp_status ndp_cuda_load(bool sim, bool start, const ndp_cuda_api **out) {
          .symbol = NDP_CUDA_API_SYMBOL,
          .version = NDP_CUDA_API_VERSION,
          .what = "CUDA",
-         .remedy = "build it with `make cuda`, or set NDP_PLUGIN_DIR to the folder of ndp_cuda.so; `--device cpu` "
-                   "trains without a GPU"},
+         .remedy =
+             "build it with `make cuda` (Debian package: ndparallel-cuda), or set NDP_PLUGIN_DIR to the folder of "
+             "ndp_cuda.so; `--device cpu` trains without a GPU"},
         {.file = "ndp_sim.so",
          .symbol = NDP_CUDA_API_SYMBOL,
          .version = NDP_CUDA_API_VERSION,
