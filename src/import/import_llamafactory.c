@@ -142,6 +142,7 @@ static const import_key keys[] = {
      .why = "a file, or its keys; of a missing file the name gives the stage"},
     {trainer, "fsdp", LIST(read.fsdp)},
     {trainer, "fsdp_config", SECTION("fsdp"), .prefix = "fsdp_"},
+    {trainer, "fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params", LEFT(units)},
     {trainer, "ddp_*", LEFT(overlapped)},
     {trainer, "local_rank accelerator_config log_on_each_node save_on_each_node", LEFT(launched)},
     {lf, "ray_* resources_per_worker placement_strategy device_map master_addr master_port", LEFT(launched)},
@@ -284,6 +285,8 @@ static ndp_status prepare_muon(ndp_import *m) {
         return ndp_import_refuse(&m->notes, key, "true", ndp_import_node(&m->notes, key),
                                  "Muon updates whole matrices; set finetuning_type: full", "optimizer.name");
     m->read.optimizer = (1 + NDP_MUON) | OPTIMIZER_OF_BF16;
+    if (!ndp_import_is_set(&m->notes, "optimizer.momentum"))
+        NDP_TRY(ndp_config_set(&m->job, "optimizer.momentum=0.95"));
     if (m->job.optimizer.weight_decay == 0 || ndp_import_is_set(&m->notes, "optimizer.groups"))
         return NDP_OK;
     ndp_import_mark(m, offsetof(ndp_config, optimizer.groups));

@@ -446,7 +446,7 @@ static void llamafactory_trains(void **state) {
     for (int k = 0; k < NDP_COUNT(decays); k++) {
         char *text = ndp_format("%sdo_train: true\ndo_predict: true\nuse_muon: true\n%s", full, decays[k][0]);
         CHECK_OK(import(&i, text, &four));
-        CHECK_KEYS(&i, {"optimizer.name", "muon"}, {"optimizer.groups", decays[k][1]});
+        CHECK_KEYS(&i, {"optimizer.name", "muon"}, {"optimizer.momentum", "0.95"}, {"optimizer.groups", decays[k][1]});
         CHECK_NOTES(&i, "the steps of Newton-Schulz are in fp32, LLaMA-Factory's in bf16");
         assert_null(strstr(i.notes, "do_train"));
         check_round_trip(&i);
