@@ -74,7 +74,8 @@ def of_axolotl(path):
     kwargs, _ = builder._set_base_training_args(steps)
     found = trainers(kwargs, steps)
     found |= {"optimizer": optimizer_of(str(cfg.optimizer).split(".")[-1].lower()), "sequence_length": cfg.sequence_len,
-              "packing": bool(cfg.sample_packing), "adapter": str(cfg.adapter or "none"), "validation": cfg.val_set_size or 0}
+              "packing": bool(cfg.sample_packing), "adapter": "qlora" if cfg.adapter and (cfg.load_in_4bit or cfg.load_in_8bit) else str(cfg.adapter or "none"),
+              "validation": cfg.val_set_size or 0}
     found["steps" if cfg.max_steps else "epochs"] = cfg.max_steps or float(cfg.num_epochs)
     if cfg.rl:
         del found["packing"], found["sequence_length"]
@@ -117,11 +118,12 @@ def ours(program, path, folder, defaults, options):
     given = yaml.safe_load(done.stdout)
     job = {section: (values or {}) | (given.get(section) or {}) for section, values in defaults.items()}
     batch, mesh, optimizer, schedule, data = (job[s] for s in ("batch", "parallelism", "optimizer", "schedule", "data"))
+    targets = job["adapter"]["targets"] or []  # beside linear, names of projections add nothing
     pairs = data["format"] == "preference" and job["loss"]["name"] != "kto"
     steps = given["train"].get("steps") or STEPS
     micro = batch["micro_batch_size"] // (2 if pairs else 1)
     warmup = schedule["warmup_steps"] if "warmup_steps" in given.get("schedule", {}) else None
-    return {"micro_batch_size": micro, "targets": sorted(job["adapter"]["targets"] or []), "beta": float(job["loss"]["beta"]),
+    return {"micro_batch_size": micro, "targets": ["linear"] if "linear" in targets else sorted(targets), "beta": float(job["loss"]["beta"]),
             "accumulation": batch["global_batch_size"] // batch["micro_batch_size"] // (mesh["dp_replicate_size"] * mesh["dp_shard_size"]),
             "learning_rate": float(optimizer["lr"]), "schedule": schedule["name"], "ratio": float(schedule["warmup_ratio"] or 0),
             "warmup": warmup if warmup is not None else math.ceil(float(schedule["warmup_ratio"] or 0) * steps - 1e-9),
@@ -164,7 +166,7 @@ def compare(theirs, mine, name, compared, wrong):
 def main(program, kind, folder=None):
     program, options = str(pathlib.Path(program).resolve()), []
     defaults = yaml.safe_load(subprocess.run([program, "config", "--defaults"], capture_output=True, text=True, check=True).stdout)
-    os.environ |= {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "AXOLOTL_DO_NOT_TRACK": "1", "LLAMABOARD_ENABLED": "0"}
+    os.environ |= {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "AXOLOTL_DO_NOT_TRACK": "1", "TRANSFORMERS_VERBOSITY": "error"}
     compared, wrong, left, imported, jobs = collections.Counter(), collections.defaultdict(list), [], 0, 0
     with tempfile.TemporaryDirectory() as scratch:
         where = folder or scratch
