@@ -321,6 +321,7 @@ static const import_key keys[] = {
     {axolotl, "save_only_model", LEFT("checkpoints hold all that a resumed run needs")},
     {axolotl, "save_safetensors", LEFT(always_sharded)},
     {axolotl, "logging_steps", INT(job.train.log_every, 1, 1 << 30)},
+    {axolotl, "test_value", LEFT("one of Axolotl's examples has it, and nothing reads it")},
     {axolotl, "resume_from_checkpoint auto_resume_from_checkpoints", LEFT(own_resume)},
     {axolotl, "eval_steps", NUMBER(read.eval_steps, "[0, inf)")},
     {axolotl, "evals_per_epoch", NUMBER(read.evals_per_epoch, "[0, inf)")},

@@ -7,11 +7,16 @@
 
 /* ---- named by another program's file ---- */
 
-/* Files are named zero1.json, zero3_bf16.json, zero_stage2_config.json, so the name of a missing one gives its stage.
- */
+/* Files are named zero1.json, zero3_bf16.json, zero_stage2_config.json, ds_z3_config.json, so the name of a missing one
+ * gives its stage. */
 static int stage_of_name(const char *path) {
-    const char *file = strrchr(path, '/'), *zero = strstr(file ? file : path, "zero");
-    const char *digit = zero ? strpbrk(zero, "123") : NULL;
+    const char *file = strrchr(path, '/'), *digit = NULL;
+    for (const char *at = file ? file + 1 : path; (at = strchr(at, 'z')) && !digit; at++) {
+        if (at[1] >= '0' && at[1] <= '3')
+            digit = at + 1;
+        else if (strncmp(at, "zero", 4) == 0)
+            digit = strpbrk(at, "0123");
+    }
     return digit ? *digit - '0' : 3;
 }
 
@@ -42,8 +47,9 @@ ndp_status ndp_import_deepspeed(ndp_import *m, struct fy_node *value, const char
     if (m->read.zero_stage < 0)
         m->read.zero_stage = stage_of_name(path);
     ndp_str_addf(&m->notes.remarks,
-                 "%s: %s was not found; assuming ZeRO stage %d, which affects memory, not the result\n", name, path,
-                 m->read.zero_stage);
+                 "%s: %s was not found; assuming ZeRO stage %d, which affects memory, not the result; its other keys "
+                 "are not known\n",
+                 name, path, m->read.zero_stage);
     return NDP_OK;
 }
 

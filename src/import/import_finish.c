@@ -336,6 +336,8 @@ ndp_status ndp_import_finish_optimizer(ndp_import *m) {
         SAY(m, "optimizer.name adamw8bit: states of 8 bits, where torchao's have 4: finer, and twice as large\n");
     if (read & OPTIMIZER_OF_TORCHAO)
         SAY(m, "optimizer.name adamw8bit: blocks and codes are torchao's; states of embeddings are fp32\n");
+    if (read & OPTIMIZER_OF_BF16)
+        SAY(m, "optimizer.name muon: the steps of Newton-Schulz are in fp32, LLaMA-Factory's in bf16\n");
     return ndp_import_is_deepspeed(m) ? NDP_OK : finish_lion(m); /* DeepSpeed's Lion is the paper's */
 }
 

@@ -16,6 +16,8 @@ static const char plain_records[] = "of a record, instruction, input and output 
 static const char mixed_as_is[] = "the entries of data.files are read whole, or mixed by data.mix";
 static const char own_evaluation[] = "evaluation computes the loss on held-out data only";
 static const char read_as_is[] = "read from the model folder";
+static const char no_training[] =
+    "the job trains nothing: `ndparallel evaluate` computes the loss of held-out data, `ndparallel generate` answers";
 
 static const import_word stages[] = {{"sft", STAGE_SFT, 0}, {"pt", STAGE_PT, 0},  {"dpo", STAGE_DPO, 0},
                                      {"kto", STAGE_KTO, 0}, {"*", 0, no_rewards}, {0}};
@@ -32,6 +34,7 @@ static const char own_names[] = "history, system and tools are read from the fie
 static const import_word history_words[] = {{"history", 0, 0}, {"*", 0, own_names}, {0}},
                          system_words[] = {{"system", 0, 0}, {"*", 0, own_names}, {0}},
                          tools_words[] = {{"tools", 0, 0}, {"*", 0, own_names}, {0}};
+static const import_word trained[] = {{"true", 0, 0}, {"false", 0, no_training}, {0}};
 static const import_word samplings[] = {{"random", 0, 0}, {"*", 0, by_seed}, {0}};
 static const import_word formats[] = {
     {"alpaca", WORD_NO, 0}, {"sharegpt openai", WORD_YES, 0}, {"*", 0, plain_records}, {0}};
@@ -57,7 +60,8 @@ static const import_key keys[] = {
     {lf, "use_rslora", WORD(read.rslora, truth)},
     {lf, "use_dora", WORD(read.dora, truth)},
     {lf, "pissa_* loftq_* use_galore galore_* use_apollo apollo_* use_badam badam_* use_llama_pro freeze_* module_dropout "
-         "oft_* use_adam_mini use_muon", REFUSED(other_method)},
+         "oft_* use_adam_mini", REFUSED(other_method)},
+    {lf, "use_muon", WORD(read.muon, truth)},
     {lf, "loraplus_lr_ratio", NUMBER(job.adapter.lr_ratio_b, "(0, inf)")},
     {lf, "loraplus_lr_embedding", LEFT(no_embedding_factors)},
     {lf, "create_new_adapter", LEFT("adapter.path continues an adapter")},
@@ -138,13 +142,15 @@ static const import_key keys[] = {
      .why = "a file, or its keys; of a missing file the name gives the stage"},
     {trainer, "fsdp", LIST(read.fsdp)},
     {trainer, "fsdp_config", SECTION("fsdp"), .prefix = "fsdp_"},
+    {trainer, "fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params", LEFT(units)},
     {trainer, "ddp_*", LEFT(overlapped)},
     {trainer, "local_rank accelerator_config log_on_each_node save_on_each_node", LEFT(launched)},
     {lf, "ray_* resources_per_worker placement_strategy device_map master_addr master_port", LEFT(launched)},
     {lf, "print_param_status", LEFT(no_tracker)},
 
     /* the run */
-    {trainer, "do_train do_eval do_predict predict_with_generate eval_accumulation_steps eval_on_start batch_eval_metrics eval_delay "
+    {lf, "do_train", WORD(read.ignored, trained)},
+    {trainer, "do_eval do_predict predict_with_generate eval_accumulation_steps eval_on_start batch_eval_metrics eval_delay "
               "eval_do_concat_batches eval_use_gather_object bf16_full_eval fp16_full_eval prediction_loss_only label_names", LEFT(own_evaluation)},
     {lf, "compute_accuracy eval_num_beams eval_on_each_dataset", LEFT(own_evaluation)},
     {trainer, "auto_find_batch_size", REFUSED("the batch size is fixed; --dry-run shows whether it fits"), SETTLED_BY("batch.micro_batch_size")},
@@ -162,6 +168,17 @@ static const import_key keys[] = {
     {trainer, "debug full_determinism", LEFT("results do not depend on the layout; collectives are checked against each other")},
     {lf, "train_from_scratch", WORD(read.reinit, truth)},
     {lf, "adapter_folder offload_folder use_kv_cache block_diag_attn compute_dtype model_max_length", LEFT(read_as_is)},
+    /* Megatron's, with USE_MCA */
+    {lf, "tensor_model_parallel_size", AXIS(TP)},
+    {lf, "pipeline_model_parallel_size", AXIS(PP)},
+    {lf, "expert_model_parallel_size", AXIS(EP)},
+    {lf, "context_parallel_size", AXIS(CP)},
+    {lf, "sequence_parallel", WORD(read.tp_sequence, truth)},
+    {lf, "use_distributed_optimizer", WORD(read.distributed_optimizer, truth)},
+    {lf, "virtual_pipeline_model_parallel_size", LEFT("the order of a pipeline's micro-batches is pipeline.schedule")},
+    {lf, "overlap_* moe_token_dispatcher_type moe_shared_expert_overlap", LEFT(overlapped)},
+    {lf, "bias_activation_fusion apply_rope_fusion masked_softmax_fusion moe_grouped_gemm transformer_impl", LEFT(own_kernels)},
+    {lf, "recompute_*", LEFT("recomputation is per decoder block")},
     {lf, "hyper_parallel_args use_hyper_parallel use_mca", REFUSED("another program's layers train then")},
     {lf, "batch_size download_mode lang n_shot save_dir task task_dir", LEFT("used only by other commands")},
     {trainer, "output_dir", TEXT(job.train.output_dir)},
@@ -245,8 +262,42 @@ void ndp_import_begin_llamafactory(import_values *read) {
     read->whole_turns = true;
 }
 
+/* Without do_train nothing is trained; a file with another task is for that. */
+static ndp_status check_training(ndp_import *m) {
+    static const char *const tasks[] = {"do_predict", "do_eval", "predict_with_generate", "task"};
+    if (ndp_import_find(&m->notes, "do_train"))
+        return NDP_OK;
+    for (int i = 0; i < NDP_COUNT(tasks); i++) {
+        const import_seen *seen = ndp_import_find(&m->notes, tasks[i]);
+        if (seen)
+            return ndp_import_refuse(&m->notes, tasks[i], NULL, seen->node, no_training, NULL);
+    }
+    SAY(m, "there is no do_train, without which LLaMA-Factory trains nothing; this job trains\n");
+    return NDP_OK;
+}
+
+/* LLaMA-Factory's is the Muon of Moonlight, as ours; it decays norms and biases too. */
+static ndp_status prepare_muon(ndp_import *m) {
+    static const char key[] = "use_muon";
+    if (m->read.muon != WORD_YES)
+        return NDP_OK;
+    if (m->read.adapter != NDP_ADAPTER_NONE)
+        return ndp_import_refuse(&m->notes, key, "true", ndp_import_node(&m->notes, key),
+                                 "Muon updates whole matrices; set finetuning_type: full", "optimizer.name");
+    m->read.optimizer = (1 + NDP_MUON) | OPTIMIZER_OF_BF16;
+    if (!ndp_import_is_set(&m->notes, "optimizer.momentum"))
+        NDP_TRY(ndp_config_set(&m->job, "optimizer.momentum=0.95"));
+    if (m->job.optimizer.weight_decay == 0 || ndp_import_is_set(&m->notes, "optimizer.groups"))
+        return NDP_OK;
+    ndp_import_mark(m, offsetof(ndp_config, optimizer.groups));
+    return ndp_config_setf(&m->job, "optimizer.groups=[{params: [vectors], weight_decay: %.17g}]",
+                           m->job.optimizer.weight_decay);
+}
+
 ndp_status ndp_import_prepare_llamafactory(ndp_import *m) {
     import_values *read = &m->read;
+    NDP_TRY(check_training(m));
+    NDP_TRY(prepare_muon(m));
     if (!ndp_import_find(&m->notes, "lora_alpha"))
         m->job.adapter.alpha = 2 * m->job.adapter.r;
     read->four_bits = read->bits == 4 ? WORD_YES : 0;

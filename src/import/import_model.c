@@ -20,7 +20,7 @@ static const struct {
     const char *names, *type, *why;
 } well_known[] = {
     /* clang-format off */
-    {"*-NVFP4 *-bnb-* *-GPTQ* *-AWQ* *-prequantized", NULL,
+    {"*-NVFP4 *-bnb-* *-GPTQ* *-AWQ* *-AQLM* *-HQQ* *-EXL2* *-GGUF* *-W[48]A* *-prequantized", NULL,
      "its weights are packed in a form that is not read (docs/guide/models.md)"},
     {"google/gemma-4-E*", "gemma4",
      "its layers have inputs of their own (hidden_size_per_layer_input), which are not supported"},

@@ -87,6 +87,7 @@ enum {
     OPTIMIZER_PAGED = 1 << 8,
     OPTIMIZER_OF_TORCHAO = 1 << 9,
     OPTIMIZER_OF_4_BITS = 1 << 10,
+    OPTIMIZER_OF_BF16 = 1 << 11, /* Muon's Newton-Schulz */
     OPTIMIZER_NAME = OPTIMIZER_PAGED - 1
 };
 enum { EXCESS_DROP = 1, EXCESS_TRUNCATE, EXCESS_RAISE };
@@ -118,7 +119,7 @@ struct import_values {
     char *chat_template;
     int packing, multipack_attention, train_on_inputs, excess, curriculum, shuffle_merged;
     double val_set_size;
-    int adapter, four_bits, eight_bits, target_linear, dora, rslora; /* adapter: an ndp_adapter_type */
+    int adapter, four_bits, eight_bits, target_linear, dora, rslora, muon; /* adapter: an ndp_adapter_type */
     ndp_strings targets, parameters;                   /* modules; and parameters, which stacks of experts are */
     double embedding_lr, embedding_lr_scale, group_lr; /* 0: the rate of all */
     ndp_strings lr_groups, group_modules;

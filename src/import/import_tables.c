@@ -46,6 +46,11 @@ static const struct {
      "data batch precision schedule parallelism train "
      "model optimizer",
      "docs/guide/first-run.md"},
+    {"LLaMA-Factory's v1 engine, which has other keys than its other jobs",
+     "model model_class train_dataset dist_config kernel_config quant_config peft_config sample_backend "
+     "batching_strategy template cutoff_len output_dir learning_rate max_steps num_train_epochs micro_batch_size "
+     "max_new_tokens",
+     "docs/guide/from-llamafactory.md"},
     {"torchtitan",
      "job model training parallelism profiling metrics optimizer lr_scheduler checkpoint activation_checkpoint",
      "docs/guide/from-torchtitan.md"},

@@ -75,6 +75,7 @@ static const import_key keys[] = {
     {trl, "max_prompt_length max_completion_length", LEFT("data.overlong says what becomes of a document longer than a row; prompts have no length of their own")},
     {trl, "num_generations reward_* use_vllm vllm_* scale_rewards epsilon* num_iterations", REFUSED(no_rewards), SETTLED_BY("loss.name")},
     {trl, "ignore_bias_buffers", LEFT(no_tracker)},
+    {trl, "do_train", LEFT("TRL's scripts train in any case")},
     /* clang-format on */
 };
 const import_table ndp_import_trl = {keys, NDP_COUNT(keys)};

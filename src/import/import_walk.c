@@ -132,6 +132,8 @@ static ndp_status note_unknown(ndp_import *m, struct fy_node *node, const char *
     if (strncmp(written, "//", 2) == 0 || strncmp(written, "/*", 2) == 0)
         return ndp_import_note(&m->notes, SEEN_UNKNOWN, name, node, "a comment, which JSON does not have: remove it",
                                NULL);
+    if (strncmp(written, "_comment", 8) == 0)
+        return ndp_import_note(&m->notes, SEEN_LEFT, name, node, "a comment", NULL);
     const char *meant = ndp_nearest(bare(written, prefix), known.items, known.n);
     const char *before = bare(written, prefix) != written ? prefix : "";
     snprintf(why, sizeof why, "unknown key%s%s%.100s%s", meant ? "; did you mean '" : "", meant ? before : "",

@@ -145,6 +145,12 @@ CASES = {
             "messages": "messages"}, "tags": {"role_tag": "role", "content_tag": "content", "user_tag": "user",
                                               "assistant_tag": "assistant", "system_tag": "system"}}}),
         "data/all.jsonl": lines(conversations())}),
+    # An update sees all records, so that their order does not count: the weights are compared too.
+    "llamafactory-muon": ("llamafactory", "job.yaml", {
+        "job.yaml": LLAMAFACTORY + "stage: sft\nfinetuning_type: full\nuse_muon: true\nweight_decay: 0.1\n"
+        "per_device_train_batch_size: 12\nmax_steps: 4\nlearning_rate: 1.0e-3\nlr_scheduler_type: constant\n",
+        "data/dataset_info.json": json.dumps({"all": {"file_name": "all.jsonl"}}),
+        "data/all.jsonl": lines(instructions())}),
     "llamafactory-pairs": ("llamafactory", "job.yaml", {
         "job.yaml": LLAMAFACTORY + "stage: dpo\npref_beta: 0.2\nfinetuning_type: lora\nlora_rank: 2\nlora_target: v_proj\n"
         "per_device_train_batch_size: 2\ngradient_accumulation_steps: 3\nmax_steps: 4\nlearning_rate: 5.0e-5\n"
@@ -260,7 +266,9 @@ def run_trl(script, job):
 
 
 def run_llamafactory(job):
+    import torch
     import yaml
+    torch.Tensor.bfloat16 = torch.Tensor.float  # Muon's steps of Newton-Schulz, which are in fp32 here
     from llamafactory.train.tuner import run_exp
     run_exp(yaml.safe_load(open(job)))
 
@@ -383,8 +391,17 @@ def ours(program, what, job, folder):
 # ---- compared ----
 
 
+def moved_apart(folder):
+    """The norm of the difference between their weights and ours, by the norm of their change. Elements whose gradient is rounding
+    alone move in directions of chance under Adam."""
+    import safetensors.torch
+    start, a, b = (safetensors.torch.load_file(folder / f / "model.safetensors") for f in ("model", "theirs", "ours/model"))
+    assert set(a) == set(b)
+    return (sum((a[n] - b[n]).square().sum().item() for n in a) / sum((a[n] - start[n]).square().sum().item() for n in a)) ** 0.5
+
+
 def differences(a, b):
-    for key in set(a) - {"rates", "records", "layout"}:
+    for key in set(a) - {"rates", "records", "layout", "apart"}:
         if a[key] != b[key]:
             yield f"{key}: {a[key]}, ours {b[key]}"
     for axis, size in a.get("layout", {}).items():
@@ -436,6 +453,13 @@ def has(program):
         return False
 
 
+def versions():
+    from importlib import metadata
+    names = ("axolotl", "llamafactory", "trl", "accelerate", "deepspeed", "peft", "transformers", "datasets", "torch")
+    there = {d.metadata["Name"].lower() for d in metadata.distributions() if d.metadata["Name"]}
+    return ", ".join(f"{n} {metadata.version(n)}" for n in names if n in there)
+
+
 def check(program, name, scratch, record):
     what, job, files = CASES[name]
     make_model(scratch / "model")
@@ -449,6 +473,10 @@ def check(program, name, scratch, record):
     a = json.loads((scratch / "theirs.json").read_text())
     b = ours(program, what, job, scratch)
     wrong = list(differences(a, b))
+    if a.get("rows") == len(a.get("records", [])) and not a["targets"]:
+        apart = moved_apart(scratch)
+        wrong += [f"weights differ by {apart:.1e} of the change"] if apart > 0.01 else []
+        a["apart"] = f"{apart:.0e} of the change of the weights"
     counted = [f"{len(v) if isinstance(v, (list, dict)) and k != 'betas' else v} {k}" for k, v in a.items()]
     print(f"{name}: {', '.join(counted)}:", "equal" if not wrong else "DIFFER", flush=True)
     for line in wrong:
@@ -481,6 +509,7 @@ def main(program, *words):
     program = str(pathlib.Path(program).resolve())
     chosen = [w for w in words if not w.startswith("-")] or CASES
     equal = True
+    print(versions(), flush=True)
     for name in chosen:
         if not has(CASES[name][0].split()[0]):
             print(f"{name}: left out, this Python has no {CASES[name][0]}")

@@ -418,6 +418,10 @@ static void what_llamafactory_has_alone(void **state) {
         {"tagged", "qwen", "stage: kto\n", "'kto_tag: good': whether an answer is wanted is read from the field label"},
         {"ponds", "qwen", "finetuning_type: freeze\n", "'finetuning_type: freeze': another method of training"},
         {"ponds", "qwen", "use_galore: true\n", "'use_galore: true': another method of training"},
+        {"ponds", "qwen", "use_muon: true\n", "'use_muon: true': Muon updates whole matrices"},
+        {"ponds", "qwen", "do_train: false\n", "'do_train: false': the job trains nothing: `ndparallel evaluate`"},
+        {"ponds", "qwen", "do_predict: true\n", "'do_predict': the job trains nothing"},
+        {"ponds", "qwen", "task: mmlu_test\n", "'task': the job trains nothing"},
         {"ponds", "qwen", "quantization_bit: 3\n", "'quantization_bit: 3': weights are quantized"},
         {"ponds", "qwen", "neftune_noise_alpha: 5\n", "'neftune_noise_alpha: 5'"},
         {"scripts", "qwen", "", "'scripts.script_url: load.py': download the data set as .jsonl and name its files"},
@@ -429,6 +433,90 @@ static void what_llamafactory_has_alone(void **state) {
         imported i;
         CHECK_FAILS(import_sets(&i, *state, of[k].dataset, of[k].template, of[k].more), NDP_EINVAL, of[k].words);
         release(&i);
+    }
+}
+
+/* Whether it trains, and with Muon, which decays vectors too. */
+static void llamafactory_trains(void **state) {
+    (void)state;
+    static const char full[] = "model_name_or_path: m\nstage: sft\nfinetuning_type: full\n";
+    static const char *const decays[][2] = {{"", "[]"},
+                                            {"weight_decay: 0.5\n", "[{params: [\"vectors\"], weight_decay: 0.5}]"}};
+    imported i;
+    for (int k = 0; k < NDP_COUNT(decays); k++) {
+        char *text = ndp_format("%sdo_train: true\ndo_predict: true\nuse_muon: true\n%s", full, decays[k][0]);
+        CHECK_OK(import(&i, text, &four));
+        CHECK_KEYS(&i, {"optimizer.name", "muon"}, {"optimizer.momentum", "0.95"}, {"optimizer.groups", decays[k][1]});
+        CHECK_NOTES(&i, "the steps of Newton-Schulz are in fp32, LLaMA-Factory's in bf16");
+        assert_null(strstr(i.notes, "do_train"));
+        check_round_trip(&i);
+        release(&i);
+        free(text);
+    }
+    CHECK_OK(import(&i, full, &four));
+    CHECK_KEYS(&i, {"optimizer.name", "adamw"});
+    CHECK_NOTES(&i, "there is no do_train, without which LLaMA-Factory trains nothing; this job trains");
+    release(&i);
+}
+
+/* Megatron's sizes, under LLaMA-Factory; its v1 engine has other keys. */
+static void llamafactory_with_megatron(void **state) {
+    (void)state;
+    imported i;
+    CHECK_OK(import(&i,
+                    "model_name_or_path: m\nstage: sft\nfinetuning_type: full\ndo_train: true\n"
+                    "per_device_train_batch_size: 1\ngradient_accumulation_steps: 8\ntensor_model_parallel_size: 2\n"
+                    "pipeline_model_parallel_size: 2\nexpert_model_parallel_size: 2\nsequence_parallel: true\n"
+                    "use_distributed_optimizer: true\noverlap_grad_reduce: true\nmoe_grouped_gemm: true\n"
+                    "recompute_granularity: full\n",
+                    &(ndp_import_opts){.ranks = 8}));
+    CHECK_KEYS(&i, {"parallelism.tp_size", "2"}, {"parallelism.pp_size", "2"}, {"parallelism.ep_size", "2"},
+               {"parallelism.dp_shard_size", "2"}, {"parallelism.tp_sequence_parallel", "true"},
+               {"batch.global_batch_size", "16"});
+    CHECK_NOTES(&i, "overlap_grad_reduce (line 12): the step program schedules gathers and reductions");
+    check_round_trip(&i);
+    release(&i);
+    CHECK_FAILS(import(&i,
+                       "model: m\ntemplate: qwen3_nothink\ndist_config: {name: fsdp2}\ntrain_dataset: a.yaml\n"
+                       "sample_backend: hf\ncutoff_len: 9\nmax_steps: 10\nlearning_rate: 1.0e-4\n",
+                       NULL),
+                NDP_EINVAL, "the keys are those of LLaMA-Factory's v1 engine");
+    release(&i);
+}
+
+/* Of a DeepSpeed file that another program's file has: remarks in JSON, and what does not change the result. */
+static void parts_of_deepspeed(void **state) {
+    (void)state;
+    imported i;
+    CHECK_OK(import(&i,
+                    "model_name_or_path: m\nstage: sft\nfinetuning_type: full\ndo_train: true\n"
+                    "deepspeed: {_comment: a, compile: {disable: false}, tensorboard: {enabled: true},\n"
+                    " zero_optimization: {stage: 2}, tensor_parallel: {autotp_size: 2}}\n",
+                    &four));
+    CHECK_KEYS(&i, {"parallelism.tp_size", "2"}, {"parallelism.dp_shard_size", "2"});
+    CHECK_NOTES(&i, "deepspeed._comment (line 5): a comment", "deepspeed.compile (line 5)");
+    release(&i);
+}
+
+/* The name of a missing DeepSpeed file gives its stage. */
+static void stages_by_name(void **state) {
+    (void)state;
+    static const struct {
+        const char *file, *sharded, *gathered;
+    } names[] = {{"ds_z0_config.json", "1", "true"},
+                 {"ds_z2_autotp_config.json", "4", "false"},
+                 {"a/zero_stage1_config.json", "4", "false"},
+                 {"z/ds_z3_offload_config.json", "4", "true"},
+                 {"deepspeed_configs/zero2.json", "4", "false"},
+                 {"other.json", "4", "true"}};
+    for (int k = 0; k < NDP_COUNT(names); k++) {
+        imported i;
+        char *text = ndp_format("stage: sft\ndo_train: true\nmodel_name_or_path: m\ndeepspeed: %s\n", names[k].file);
+        CHECK_OK(import(&i, text, &four));
+        CHECK_KEYS(&i, {"parallelism.dp_shard_size", names[k].sharded},
+                   {"parallelism.reshard_after_forward", names[k].gathered});
+        release(&i);
+        free(text);
     }
 }
 
@@ -609,6 +697,10 @@ int main(void) {
         cmocka_unit_test_setup_teardown(llamafactory_texts, make_info, drop_info),
         cmocka_unit_test_setup_teardown(what_llamafactory_has_alone, make_info, drop_info),
         cmocka_unit_test_setup_teardown(llamafactory_pairs, make_info, drop_info),
+        cmocka_unit_test(llamafactory_trains),
+        cmocka_unit_test(stages_by_name),
+        cmocka_unit_test(llamafactory_with_megatron),
+        cmocka_unit_test(parts_of_deepspeed),
         cmocka_unit_test(other_programs_of_the_trainer),
         cmocka_unit_test(scripts_of_trl),
         cmocka_unit_test(pairs_of_trl),
