@@ -121,25 +121,47 @@ static void a_rank_of_mpirun_that_ends_is_named(void **state) {
     }
 }
 
-/* Starts 2 ranks with a script in the place of mpirun; returns its exit code. */
-static int launch_by(const char *script) {
+/* Two hosts, of which the first is this one. */
+static ndp_status launch_on(const char *second, const char *script, int *code) {
+    char file[] = "/tmp/ndp-hosts-XXXXXX", *argv[] = {"/bin/sh", "-c", (char *)(uintptr_t)script, NULL};
+    int fd = mkstemp(file);
+    assert_true(fd >= 0 && dprintf(fd, "# two hosts\nlocalhost slots=1\n%s slots=4\n", second) > 0);
+    close(fd);
+    ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
+    o.ranks = 2;
+    o.argv = argv;
+    o.hostfile = file;
+    o.say = listen;
+    told[0] = '\0';
+    ndp_status st = ndp_launch(&o, code);
+    unlink(file);
+    return st;
+}
+
+/* Starts 2 ranks with a script in the place of mpirun, on `second` as well if it is not NULL. */
+static ndp_status launch_with(const char *script, const char *second, int *code) {
     char folder[] = "/tmp/ndp-mpirun-XXXXXX", *before = strdup(getenv("PATH"));
     assert_non_null(mkdtemp(folder));
     char *program = ndp_format("%s/mpirun", folder), *path = ndp_format("%s:%s", folder, before);
     CHECK_OK(ndp_file_write_atomic(program, script, strlen(script)));
     assert_int_equal(chmod(program, 0755), 0);
     setenv("PATH", path, 1);
-    int code = -1;
-    CHECK_OK(launch("mpi", 2, "exit 0", NULL, &code));
+    ndp_status st = second ? launch_on(second, "exit 0", code) : launch("mpi", 2, "exit 0", NULL, code);
     setenv("PATH", before, 1);
-    CHECK_OK(ndp_folder_remove(folder));
+    assert_int_equal(unlink(program) | rmdir(folder), 0); /* the launch's error is kept */
     free(program);
     free(path);
     free(before);
+    return st;
+}
+
+/* Returns the exit code. */
+static int launch_by(const char *script) {
+    int code = -1;
+    CHECK_OK(launch_with(script, NULL, &code));
     return code;
 }
 
-/* It waits for a host that is gone, as Open MPI's does. */
 static void an_mpirun_that_does_not_end_is_killed(void **state) {
     (void)state;
     double start = ndp_now();
@@ -159,6 +181,26 @@ static void a_rank_that_its_peers_saw_die_is_named(void **state) {
     assert_non_null(strstr(told, "rank 2 (process 77) was killed by signal 9"));
     assert_int_equal(launch_by("#!/bin/sh\necho 'ndparallel: rank 2 (process 77) has failed' >&2\nexit 137\n"), 137);
     assert_non_null(strstr(told, "a rank was killed by signal 9"));
+}
+
+/* What version 5 says of a rank's end is not the rank's word, nor is the loss of a host that it never reached the end
+ * of a run on it. */
+static void words_of_open_mpi_5(void **state) {
+    (void)state;
+#define EDGE "--------------------------------------------------------------------------\n"
+    assert_int_equal(launch_by("#!/bin/sh\ncat >&2 <<'END'\n" EDGE
+                               "prterun detected that one or more processes exited with non-zero status,\n"
+                               "thus causing the job to be terminated. The first process to do so was:\n\n"
+                               "   Process name: [prterun-vm-77@1,1]\n   Exit code:    1\n" EDGE "END\nexit 1\n"),
+                     1);
+    assert_non_null(strstr(told, "ended with code 1, and not by an error of ndparallel"));
+    assert_int_equal(launch_by("#!/bin/sh\nprintf '" EDGE "A word.\\n" EDGE "' >&2\nexit 1\n"), 1);
+    assert_string_equal(told, "");
+    int code = -1;
+    CHECK_FAILS(launch_with("#!/bin/sh\ncat >&2 <<'END'\nPRTE has lost communication with a remote daemon.\n\n"
+                            "  Remote daemon: [prterun-vm-77@0,1] on node nohost\nEND\nexit 1\n",
+                            "nohost.invalid", &code),
+                NDP_ECOMM, "cannot reach 'nohost' (/tmp/ndp-hosts-");
 }
 
 static volatile sig_atomic_t stop;
@@ -239,23 +281,6 @@ static void what_cannot_be_launched_is_said(void **state) {
     free(path);
     CHECK_FAILS(st, NDP_ENOTSUP, "apt-get install openmpi-bin");
     assert_int_equal(code, -1);
-}
-
-/* Two hosts, of which the first is this one. */
-static ndp_status launch_on(const char *second, const char *script, int *code) {
-    char file[] = "/tmp/ndp-hosts-XXXXXX", *argv[] = {"/bin/sh", "-c", (char *)(uintptr_t)script, NULL};
-    int fd = mkstemp(file);
-    assert_true(fd >= 0 && dprintf(fd, "# two hosts\nlocalhost slots=1\n%s slots=4\n", second) > 0);
-    close(fd);
-    ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
-    o.ranks = 2;
-    o.argv = argv;
-    o.hostfile = file;
-    o.say = listen;
-    told[0] = '\0';
-    ndp_status st = ndp_launch(&o, code);
-    unlink(file);
-    return st;
 }
 
 static void a_host_that_cannot_be_reached_is_named(void **state) {
@@ -635,6 +660,7 @@ int main(void) {
                                        cmocka_unit_test(a_rank_of_mpirun_that_ends_is_named),
                                        cmocka_unit_test(an_mpirun_that_does_not_end_is_killed),
                                        cmocka_unit_test(a_rank_that_its_peers_saw_die_is_named),
+                                       cmocka_unit_test(words_of_open_mpi_5),
                                        cmocka_unit_test(a_stop_reaches_the_ranks),
                                        cmocka_unit_test(a_late_stop_leaves_the_exit_code),
                                        cmocka_unit_test(a_colon_is_an_argument),
