@@ -1,5 +1,6 @@
 # For aarch64, by Debian's cross compiler and the libraries of a root of Debian 12 (tools/aarch64-root): cmake --preset aarch64.
-# Programs run under qemu, with the 256 bits of SVE that Neoverse V1 has: oneDNN 2.6 does not end on the 2048 of qemu's own.
+# Programs run under qemu, with the 256 bits of SVE that Neoverse V1 has. (With the 2048 of qemu's own a short step was not over
+# after 150 s, of which 128 bits took 20.)
 get_filename_component(root "${CMAKE_CURRENT_LIST_DIR}/../build/aarch64-root" ABSOLUTE)
 set(NDP_AARCH64_ROOT "${root}" CACHE PATH "a root of Debian for arm64")
 list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES NDP_AARCH64_ROOT)
