@@ -208,7 +208,7 @@ static void check_order(const ndp_view *choices, int64_t experts, const ndp_view
     for (int64_t e = 0; e < experts; e++)
         assert_int_equal(ndp_view_get(offsets, e + 1, 0) - ndp_view_get(offsets, e, 0), counts[e]);
     for (int64_t i = n; i < order->rows; i++)
-        assert_int_equal(ndp_view_get(order, i, 0), -1);
+        assert_int_equal((int64_t)ndp_view_get(order, i, 0), -1);
 }
 
 /* All to one expert, none to another, all nowhere, and one row. */

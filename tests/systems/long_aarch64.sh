@@ -37,7 +37,7 @@ on_aarch64() {
 }
 take_job
 shorter=${NDP_AARCH64_JOB-}
-sve=max,sve-max-vq=2
+sve=max,sve-max-vq=1
 neon=cortex-a72
 case_of kernels
 on_aarch64 $sve env && says out '^processor ' 'kernels: sve,' '^levels  *generic, sve$' || fail "env"
