@@ -10,7 +10,7 @@ int ndp_cpu_cores(void);
 /* A number that is equal for processes that run under one kernel and may use the same cores, and differs for others. */
 uint64_t ndp_cpu_place(void);
 
-/* Levels of a kind of processor; each includes those before it that the kind has. */
+/* Instruction set levels. A level includes the lower ones of its processor. */
 typedef enum ndp_isa {
     NDP_ISA_GENERIC,     /* SSE2 of every x86-64, NEON of every aarch64 */
     NDP_ISA_SVE,         /* aarch64 */

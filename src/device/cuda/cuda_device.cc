@@ -111,8 +111,10 @@ ndp_status ndp_gpu_open(const ndp_device *d, const ndp_device_opts *opts, ndp_de
 void ndp_gpu_close(ndp_device_context *c) { delete c; }
 
 void ndp_gpu_bus_id(ndp_device_context *c, char text[NDP_DEVICE_NAME]) {
-    if (!c->first || cudaDeviceGetPCIBusId(text, NDP_DEVICE_NAME, c->gpu) != cudaSuccess)
+    if (!c->first)
         text[0] = '\0';
+    else if (cudaDeviceGetPCIBusId(text, NDP_DEVICE_NAME, c->gpu) != cudaSuccess)
+        snprintf(text, NDP_DEVICE_NAME, "unknown"); /* which no library finds */
 }
 
 /* ---- memory ---- */
