@@ -103,7 +103,7 @@ int ndp_graph_param(ndp_graph *g, int slot, int segment, int segments) {
 
 /* ---- packed parameters ---- */
 
-/* A part of a packed matrix, as it is stored; NDP_NONE: it has no such part. */
+/* A part of a packed matrix, or of all members of a stack, as it is stored; NDP_NONE: it has no such part. */
 static int packed_part(ndp_graph *g, int slot, int segment, ndp_packed_part part) {
     static const char *const names[NDP_PACKED_PARTS] = {"codes", "scales", "nested"};
     const ndp_segment *s = &g->slots[slot]->items[segment];
@@ -136,7 +136,7 @@ void ndp_graph_unpack(ndp_graph *g, ndp_node_list list, int matrix, int k) {
     const ndp_segment *s = &g->slots[slot]->items[segment];
     int64_t row = 0;
     for (int i = 0; i < k; i++)
-        row += s[i].rows;
+        row += ndp_segment_matrices(&s[i]) * s[i].rows;
     for (int i = 0; i < NDP_PACKED_PARTS; i++)
         ins[i] = packed_part(g, slot, segment + k, (ndp_packed_part)i);
     bool blocks = g->slots[slot]->packing == NDP_PACKING_NF4;
@@ -144,7 +144,7 @@ void ndp_graph_unpack(ndp_graph *g, ndp_node_list list, int matrix, int k) {
                         .first = blocks ? ndp_segment_first_block(&s[k]) : 0,
                         .row_blocks = blocks ? ndp_segment_row_blocks(&s[k]) : 0,
                         .row_group = blocks ? ndp_segment_row_group(&s[k]) : 0};
-    int rows = ndp_graph_rows(g, matrix, row, s[k].rows);
+    int rows = ndp_graph_rows(g, matrix, row, ndp_segment_matrices(&s[k]) * s[k].rows);
     ndp_graph_append(g, list, &ndp_op_unpack, &attr, s[k].name, ins, NDP_PACKED_PARTS, &rows, 1);
 }
 

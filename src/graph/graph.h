@@ -18,7 +18,7 @@
 #include "ops/op.h"
 #include "tensor/segments.h"
 
-enum { NDP_NONE = -1, NDP_SLOTS = 6, NDP_MAX_PGRADS = 32 };
+enum { NDP_NONE = -1, NDP_SLOTS = 7, NDP_MAX_PGRADS = 32 };
 
 typedef enum ndp_value_kind { NDP_VALUE_ACT, NDP_VALUE_PARAM, NDP_VALUE_PGRAD, NDP_VALUE_DATA } ndp_value_kind;
 

@@ -10,10 +10,11 @@ const char *ndp_phase_name(ndp_phase phase) {
 }
 
 const char *ndp_base_name(int base) {
-    static const char *const names[NDP_BASE_DATA] = {
-        "x",      "y",      "dy",     "dx",     "saved", "saved_in", "kept",  "between", "work",  "param0", "param1",
-        "param2", "param3", "param4", "param5", "grad0", "grad1",    "grad2", "grad3",   "grad4", "grad5"};
-    _Static_assert(NDP_SLOTS == 6, "a name for each slot, twice");
+    static const char *const names[NDP_BASE_DATA] = {"x",      "y",       "dy",     "dx",     "saved",  "saved_in",
+                                                     "kept",   "between", "work",   "param0", "param1", "param2",
+                                                     "param3", "param4",  "param5", "param6", "grad0",  "grad1",
+                                                     "grad2",  "grad3",   "grad4",  "grad5",  "grad6"};
+    _Static_assert(NDP_SLOTS == 7, "a name for each slot, twice");
     return base == NDP_NONE ? "-" : base >= NDP_BASE_DATA ? "data" : names[base];
 }
 

@@ -64,13 +64,6 @@ static ndp_status choose_storage(const ndp_model *m, ndp_buffer *b) {
     b->storage = ndp_storage_of(&m->opts, b->trainable);
     if (has_no_grad(b))
         b->storage.compute = b->storage.kept = b->storage.master = ndp_wide(m->opts.compute);
-    for (int i = 0; i < b->segments.n && packed; i++) {
-        const ndp_segment *s = &b->segments.items[i];
-        if (ndp_segment_is_stack(s))
-            return NDP_FAIL(NDP_ENOTSUP,
-                            "%s is a stack of %lld matrices, which cannot be stored as %s: leave the base as it is",
-                            s->name, (long long)s->stack, ndp_packing_name(b->segments.packing));
-    }
     if (packed)
         b->storage.kept = b->storage.master = NDP_U8;
     NDP_CHECK(!packed || !b->trainable,

@@ -61,9 +61,10 @@ typedef enum when {
 
 /* The buffers that a unit may have, and what follows the unit's name in theirs. The one of another unit that a tied
  * head uses is in TIED, where a layer has its STACKS: matrices of experts. ADAPTER has what is trained where the others
- * are the frozen base, KEPT the projections that are packed, whatever their rule says; a mixture, which is never
- * packed, has the bias of its ROUTER there, which has no gradient. EXPERT_ADAPTER has factors of STACKS, FIXED the
- * number that a layer's result is multiplied by, which has no gradient. */
+ * are the frozen base, KEPT the projections that are packed, whatever their rule says, where others have the bias of
+ * their ROUTER, which has no gradient. EXPERT_ADAPTER has factors of STACKS, FIXED what has no gradient: the number
+ * that a layer's result is multiplied by, and the bias of a router beside KEPT. STACKS may be packed too; biases of
+ * experts are in EXPERT_BIAS then. */
 enum {
     OWN = NDP_SLOT_OWN,
     TIED = NDP_SLOT_TIED,
@@ -73,6 +74,7 @@ enum {
     ROUTER = NDP_SLOT_ROUTER,
     EXPERT_ADAPTER = NDP_SLOT_EXPERT_ADAPTER,
     FIXED = NDP_SLOT_FIXED,
+    EXPERT_BIAS = NDP_SLOT_EXPERT_BIAS,
     SLOTS
 };
 static const char *const slot_names[SLOTS] = {[OWN] = "",
@@ -80,7 +82,8 @@ static const char *const slot_names[SLOTS] = {[OWN] = "",
                                               [ADAPTER] = ".adapter",
                                               [KEPT] = ".kept",
                                               [EXPERT_ADAPTER] = ".experts.adapter",
-                                              [FIXED] = ".fixed"};
+                                              [FIXED] = ".fixed",
+                                              [EXPERT_BIAS] = ".experts.bias"};
 
 typedef struct rule {
     ndp_param place;
@@ -340,7 +343,7 @@ static ndp_status need_buffer(ndp_model *m, ndp_unit *u, int slot) {
                       .base = m->opts.adapter.r > 0 && slot != ADAPTER && slot != EXPERT_ADAPTER,
                       .owners = NDP_GROUP_SHARD};
     b->segments.items = ndp_arena_alloc(&m->arena, NDP_MOST_SEGMENTS * sizeof(ndp_segment));
-    b->segments.packing = slot == KEPT ? m->opts.base : NDP_PACKING_NONE;
+    b->segments.packing = slot == KEPT || slot == STACKS ? m->opts.base : NDP_PACKING_NONE;
     u->buffers[slot] = m->n_buffers++;
     return NDP_MEMORY(b->name && b->segments.items, "for the model's tables");
 }
@@ -362,6 +365,16 @@ static const char *tensor_name(const ndp_facts *f, ndp_arena *arena, const rule 
     return ndp_arena_format(arena, "%s%s%s", base, name, ending);
 }
 
+/* The buffer that a parameter is in. Projections are packed, but for what decides where a row goes. */
+static int slot_of(const ndp_facts *f, const ndp_model_opts *o, const rule *r, const ndp_segment *s) {
+    bool stack = r->slot == STACKS, packs = o->base != NDP_PACKING_NONE;
+    if (packs && s->projection && r->rows != EXPERTS && r->rows != ONE_ROW)
+        return stack ? STACKS : KEPT;
+    if (s->name && ndp_adapter_saves(&o->adapter, s->name, f))
+        return ADAPTER;
+    return !packs ? r->slot : stack ? EXPERT_BIAS : r->slot == ROUTER ? FIXED : r->slot;
+}
+
 /* Appends the parameters of a unit to its buffers. `prefix` goes before the names of a layer's. */
 static ndp_status fill_unit(const ndp_facts *f, ndp_model *m, ndp_unit *u, int kind, const char *prefix,
                             ndp_place at[NDP_PARAMS]) {
@@ -372,10 +385,8 @@ static ndp_status fill_unit(const ndp_facts *f, ndp_model *m, ndp_unit *u, int k
         bool there = is_there(f, r, &h) && (r->parts & parts_of(f, kind));
         if (there) {
             ndp_segment s = segment_of(f, r, &h, tensor_name(f, &m->arena, r, prefix));
-            bool saved = s.name && ndp_adapter_saves(&m->opts.adapter, s.name, f);
-            bool packed = s.projection && m->opts.base != NDP_PACKING_NONE;
             s.glued &= before;
-            NDP_TRY(ndp_unit_append(m, u, packed ? KEPT : saved ? ADAPTER : r->slot, &s, &at[r->place]));
+            NDP_TRY(ndp_unit_append(m, u, slot_of(f, &m->opts, r, &s), &s, &at[r->place]));
         }
         before = there;
     }

@@ -112,7 +112,8 @@ enum {
     NDP_SLOT_KEPT,
     NDP_SLOT_ROUTER = NDP_SLOT_KEPT,
     NDP_SLOT_EXPERT_ADAPTER,
-    NDP_SLOT_FIXED
+    NDP_SLOT_FIXED,
+    NDP_SLOT_EXPERT_BIAS
 };
 
 /* Where a parameter is: in which of the unit's buffers, and which segment of it. */

@@ -317,9 +317,9 @@ typedef enum ndp_op_kind {
  *                 A function of attr.tag, unit, key[t] and the column of the model's that column c is, attr.first + c
  *                 (ops/dropout.h): on every device, however ranks cut rows and columns
  * copy            (x [T,N], acc? [T,N])                        -> y [T,N] of attr.type  y = x + acc, rounded once
- * unpack          (codes [1,X] u8, scales [1,B] u8 or [N,1] fp32, nested? [1,Y] fp32) -> w [N,K] of attr.type
- *                 a packed matrix (tensor/packed.h): nf4 with nested, int8 without. The values are fp32, each rounded
- *                 once to attr.type: the same bits on every device
+ * unpack          (codes [E,X] u8, scales [E,B] u8 or [E,N] fp32, nested? [E,Y] fp32) -> w [E*N,K] of attr.type
+ *                 E packed matrices (tensor/packed.h): nf4 with nested, int8 without. The values are fp32, each rounded
+ *                 once to attr.type: the same bits on every device. The attributes are of a matrix
  *
  * A mixture of experts: each of T rows goes to K = attr.choices of E experts. Choice j of row t has the number t K + j;
  * there are N = T K. "Sorted" rows are one for each choice, by expert, then by number (ops/route.c, ops/take_rows.c).

@@ -70,6 +70,22 @@ bool ndp_is(const ndp_rule *r, int k, ndp_thing_kind kind, int value);
 /* Operand k is the node's parameter, on all ranks together; rows (columns of a vector) count through glued segments. */
 ndp_status ndp_expect_param(ndp_rule *r, int k, int param);
 
+/* A segment that is not packed is one rectangle of its parameter. A stack is one of all its members below each other,
+ * unless their rows are cut: then it is one of each. */
+static inline int64_t ndp_segment_tiles(const ndp_segment *s) {
+    return s->rows == s->part[0] ? 1 : ndp_segment_matrices(s);
+}
+/* Rectangle `i` of those, without what it is of: `row` counts the rows that are held here. */
+static inline ndp_tile ndp_segment_tile(const ndp_segment *s, int64_t i) {
+    int64_t rows = ndp_segment_matrices(s) / ndp_segment_tiles(s) * s->rows;
+    return (ndp_tile){.row = i * rows,
+                      .rows = rows,
+                      .cols = s->cols,
+                      .at_row = (s->stack_first + i) * s->part[0] + s->first[0] - s->base[0],
+                      .at_col = s->first[1] - s->base[1],
+                      .share = 1};
+}
+
 /* ---- results ---- */
 
 static inline ndp_thing ndp_value_thing(const ndp_rule *r, int value) {

@@ -31,7 +31,8 @@ static ndp_status expect_blocks(ndp_rule *r, const ndp_segment *s) {
     return NDP_OK;
 }
 
-/* Of (codes, scales, nested?): the rows of the node's matrix that the segment has on this rank. */
+/* Of (codes, scales, nested?): the rows of the node's matrix that the segment, of a stack all its members, has on this
+ * rank. */
 ndp_status ndp_after_unpack(ndp_rule *r) {
     const ndp_value *param = &r->g->values[r->n->in[0]], *rows = &r->g->values[r->n->out[0]];
     const ndp_segments *table = &r->lane->tables[r->buffers[param->slot]];
@@ -42,16 +43,16 @@ ndp_status ndp_after_unpack(ndp_rule *r) {
         NDP_TRY(expect_packed(r, k, param->slot, param->segment, &p));
     if (table->packing == NDP_PACKING_NF4)
         NDP_TRY(expect_blocks(r, s));
-    if (w->rows != s->rows || w->cols != s->cols)
+    int64_t must = ndp_segment_matrices(s) * s->rows;
+    if (w->rows != must || w->cols != s->cols)
         return ndp_refuse(r, "it makes [%lld,%lld] of a matrix of [%lld,%lld]", (long long)w->rows, (long long)w->cols,
-                          (long long)s->rows, (long long)s->cols);
-    return ndp_result(r, 0,
-                      (ndp_tile){.rows = s->rows,
-                                 .cols = s->cols,
-                                 .at_row = rows->row + s->first[0] - s->base[0],
-                                 .at_col = s->first[1] - s->base[1],
-                                 .what = ndp_value_thing(r, rows->parent),
-                                 .share = 1});
+                          (long long)must, (long long)s->cols);
+    for (int64_t i = 0; i < ndp_segment_tiles(s); i++) {
+        ndp_tile t = ndp_segment_tile(s, i);
+        t.at_row += rows->row, t.what = ndp_value_thing(r, rows->parent);
+        NDP_TRY(ndp_result(r, 0, t));
+    }
+    return NDP_OK;
 }
 
 /* ---- stacks of products ---- */

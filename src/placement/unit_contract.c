@@ -34,25 +34,23 @@ static ndp_status write_param(ndp_unit_trial *run, int lane, int slot, size_t at
 static ndp_status write_packed(ndp_unit_trial *run, int lane, int slot, const ndp_segments *table, int k) {
     const ndp_segment *s = &table->items[k];
     ndp_packed p = ndp_segment_packed(table, s);
-    for (int i = 0; i < NDP_PACKED_PARTS; i++)
-        NDP_TRY(write_param(run, lane, slot, (size_t)(s->offset + p.at[i]), p.part[i].dtype,
-                            (ndp_tile){.rows = p.part[i].rows,
-                                       .cols = p.part[i].cols,
-                                       .what = {NDP_THING_PACKED, ndp_thing_packed(slot, k, i)}}));
+    for (int64_t e = 0; e < ndp_segment_matrices(s); e++)
+        for (int i = 0; i < NDP_PACKED_PARTS; i++)
+            NDP_TRY(write_param(run, lane, slot, (size_t)(s->offset + e * p.bytes + p.at[i]), p.part[i].dtype,
+                                (ndp_tile){.rows = p.part[i].rows > 0,
+                                           .cols = p.part[i].cols,
+                                           .at_row = e,
+                                           .what = {NDP_THING_PACKED, ndp_thing_packed(slot, k, i)}}));
     return NDP_OK;
 }
 
-/* A segment is one rectangle of its tensor. A stack is one of all its members below each other, unless their rows are
- * cut: then it is one of each. */
 static ndp_status write_segment(ndp_unit_trial *run, int lane, int slot, ndp_dtype type, const ndp_segment *s, int k) {
-    int64_t n = ndp_segment_matrices(s), parts = s->rows == s->part[0] ? 1 : n, rows = n / parts * s->rows;
-    for (int64_t i = 0; i < parts; i++)
-        NDP_TRY(write_param(run, lane, slot, (size_t)(s->offset + i * rows * s->cols) * ndp_dtype_size(type), type,
-                            (ndp_tile){.rows = rows,
-                                       .cols = s->cols,
-                                       .at_row = (s->stack_first + i) * s->part[0] + s->first[0] - s->base[0],
-                                       .at_col = s->first[1] - s->base[1],
-                                       .what = {NDP_THING_PARAM, ndp_thing_segment(slot, k)}}));
+    for (int64_t i = 0; i < ndp_segment_tiles(s); i++) {
+        ndp_tile t = ndp_segment_tile(s, i);
+        size_t at = (size_t)(s->offset + t.row * s->cols) * ndp_dtype_size(type);
+        t.row = 0, t.what = (ndp_thing){NDP_THING_PARAM, ndp_thing_segment(slot, k)};
+        NDP_TRY(write_param(run, lane, slot, at, type, t));
+    }
     return NDP_OK;
 }
 

@@ -99,7 +99,7 @@ static ndp_status read_attention(ndp_holding *h) {
 
 /* Of a packed matrix a slice has bytes, which count as the elements that they are. */
 static int64_t elements_of(const ndp_segments *s, const ndp_piece *p) {
-    double all = (double)(p->segment->rows * p->segment->cols);
+    double all = (double)ndp_segment_elements(p->segment);
     return s->packing == NDP_PACKING_NONE ? p->count
                                           : (int64_t)(all * (double)p->count / (double)p->segment->length + 0.5);
 }

@@ -18,21 +18,20 @@ const char *ndp_packing_name(ndp_packing p) {
 
 /* ---- layout ---- */
 
-static ndp_view shape(ndp_dtype type, int64_t rows, int64_t cols) { return (ndp_view){NULL, type, rows, cols, cols}; }
-
-ndp_packed ndp_packed_of(ndp_packing p, int64_t rows, int64_t cols, int64_t whole) {
-    int64_t n = rows * cols;
+ndp_packed ndp_packed_of(ndp_packing p, int64_t n, int64_t rows, int64_t cols, int64_t whole) {
+    int64_t elements = rows * cols;
     bool nf4 = p == NDP_PACKING_NF4;
-    ndp_packed out = {0};
-    out.part[NDP_PACKED_CODES] = nf4 ? shape(NDP_U8, 1, (n + 1) / 2) : shape(NDP_U8, 1, n);
-    out.part[NDP_PACKED_SCALES] = nf4 ? shape(NDP_U8, 1, ndp_packed_blocks(n)) : shape(NDP_F32, rows, 1);
-    out.part[NDP_PACKED_NESTED] = nf4 ? shape(NDP_F32, 1, ndp_packed_nested(whole)) : shape(NDP_F32, 0, 0);
+    ndp_packed out = {
+        .part = {[NDP_PACKED_CODES] = {NULL, NDP_U8, n, nf4 ? (elements + 1) / 2 : elements, 0},
+                 [NDP_PACKED_SCALES] = {NULL, nf4 ? NDP_U8 : NDP_F32, n, nf4 ? ndp_packed_blocks(elements) : rows, 0},
+                 [NDP_PACKED_NESTED] = {NULL, NDP_F32, nf4 ? n : 0, nf4 ? ndp_packed_nested(whole) : 0, 0}}};
     for (int i = 0; i < NDP_PACKED_PARTS; i++) {
-        const ndp_view *v = &out.part[i];
-        int64_t bytes = v->rows * v->cols * (int64_t)ndp_dtype_size(v->dtype);
+        int64_t bytes = out.part[i].cols * (int64_t)ndp_dtype_size(out.part[i].dtype);
         out.at[i] = out.bytes;
         out.bytes += (bytes + NDP_PACKED_ALIGN - 1) / NDP_PACKED_ALIGN * NDP_PACKED_ALIGN;
     }
+    for (int i = 0; i < NDP_PACKED_PARTS; i++)
+        out.part[i].ld = n == 1 ? out.part[i].cols : out.bytes / (int64_t)ndp_dtype_size(out.part[i].dtype);
     return out;
 }
 

@@ -5,9 +5,10 @@
  *          offset, are stored in 8 bits: codes of a dynamic map, in blocks of 256, times an fp32 scale each.
  *   int8   each row: codes from -127 to 127, times the absmax of the row / 127 (arXiv:2208.07339).
  *
- * Whole tensors of files are packed, before any cut; blocks follow the rows of the matrix as ops read it (files may
- * hold it transposed), and continue from one row to the next. A rank has a rectangle: its codes and scales, and the
- * fp32 numbers of the whole tensor. In memory these are three parts, one after the other:
+ * Whole tensors of files are packed, before any cut, of a stack of experts each matrix by itself; blocks follow the
+ * rows of the matrix as ops read it (files may hold it transposed), and continue from one row to the next. A rank has a
+ * rectangle: its codes and scales, and the fp32 numbers of the whole tensor. In memory these are three parts, one after
+ * the other, and the matrices of a stack follow each other:
  *
  *            codes                              scales                      nested
  *   nf4      two a byte, the first of them in   a byte for each block       fp32: the offset, then one for each 256
@@ -39,14 +40,14 @@ typedef enum ndp_packed_part {
     NDP_PACKED_PARTS
 } ndp_packed_part;
 
-/* Where the parts of a packed matrix are. */
+/* Where the parts of packed matrices are. */
 typedef struct ndp_packed {
-    int64_t at[NDP_PACKED_PARTS];    /* bytes from its start */
-    ndp_view part[NDP_PACKED_PARTS]; /* of one row each, but for the scales of int8; no rows: absent */
-    int64_t bytes;                   /* of all parts, a multiple of NDP_PACKED_ALIGN */
+    int64_t at[NDP_PACKED_PARTS];    /* bytes from the start of a matrix */
+    ndp_view part[NDP_PACKED_PARTS]; /* a row for each matrix; no rows: absent */
+    int64_t bytes;                   /* of a matrix, a multiple of NDP_PACKED_ALIGN */
 } ndp_packed;
-/* Of a rectangle of rows x cols, of a tensor of `whole` elements. */
-ndp_packed ndp_packed_of(ndp_packing p, int64_t rows, int64_t cols, int64_t whole);
+/* Of `n` rectangles of rows x cols, each of a tensor of `whole` elements. */
+ndp_packed ndp_packed_of(ndp_packing p, int64_t n, int64_t rows, int64_t cols, int64_t whole);
 
 static inline int64_t ndp_packed_blocks(int64_t elements) {
     return (elements + NDP_PACKED_BLOCK - 1) / NDP_PACKED_BLOCK;

@@ -161,7 +161,7 @@ static void order(ndp_segments *s) {
 }
 
 ndp_packed ndp_segment_packed(const ndp_segments *of, const ndp_segment *s) {
-    return ndp_packed_of(of->packing, s->rows, s->cols, s->whole[0] * s->whole[1]);
+    return ndp_packed_of(of->packing, ndp_segment_matrices(s), s->rows, s->cols, s->whole[0] * s->whole[1]);
 }
 
 int64_t ndp_segment_first_block(const ndp_segment *s) {
@@ -195,8 +195,8 @@ bool ndp_packed_in_blocks(const int64_t whole[2], const int64_t first[2], int64_
 /* Elements of the buffer that a segment of that many rows and columns takes. */
 static int64_t length_of(const ndp_segments *of, const ndp_segment *s, int64_t rows, int64_t cols) {
     bool packed = of->packing != NDP_PACKING_NONE;
-    return packed ? ndp_packed_of(of->packing, rows, cols, s->whole[0] * s->whole[1]).bytes
-                  : ndp_segment_matrices(s) * rows * cols;
+    int64_t matrix = packed ? ndp_packed_of(of->packing, 1, rows, cols, s->whole[0] * s->whole[1]).bytes : rows * cols;
+    return ndp_segment_matrices(s) * matrix;
 }
 
 static int64_t align_of(const ndp_segments *s) { return s->align > 0 ? s->align : NDP_SEGMENT_ALIGN; }

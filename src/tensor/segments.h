@@ -12,10 +12,9 @@
  * axis cuts alike; with expert parallelism a rank has some of them, uncut. Matrix i begins rows x cols x i elements
  * after the segment's offset. As a parameter of a graph a stack is one matrix, [stack x rows, cols]; files have a
  * tensor for each matrix, with its number in the name, or one tensor [stack, rows, cols], or what ndp_stack_form says.
- * A packed buffer has no stacks.
  *
- * In a packed buffer (packed.h) segments are packed matrices, and the buffer's elements are bytes: offsets, lengths and
- * slices count them. Its slices have no runs, since no byte is an element of a file's tensor.
+ * In a packed buffer (packed.h) segments are packed matrices, or stacks of them, and the buffer's elements are bytes:
+ * offsets, lengths and slices count them. Its slices have no runs, since no byte is an element of a file's tensor.
  *
  * Words: a segment belongs to the buffer, a slice to a rank of the shard group; a piece is where a slice and a segment
  * overlap; a run is a stretch of a piece that is contiguous in the files' tensor. A member is a matrix of a stack; a
@@ -74,7 +73,7 @@ typedef struct ndp_segment {
     bool by_depth;   /* files store [rows, 1, columns]: the taps of a convolution of each row by itself */
     int64_t most[2]; /* its rows and columns on the rank of the tensor axis that has the most of them */
     int64_t offset;  /* in the buffer, elements */
-    int64_t length;  /* elements of the buffer that it takes, of all members; of a packed matrix its bytes */
+    int64_t length;  /* elements of the buffer that it takes, of all members; of packed ones their bytes */
     bool glued;
     uint8_t named_by; /* the entry of optimizer.groups that names it, from 1 on; 0: none does */
     bool no_grad; /* it is never trained, and is fp32 also where the rest is bf16, in files too: a router's bias. All of
@@ -132,7 +131,7 @@ static inline int64_t ndp_segment_elements(const ndp_segment *s) { return ndp_se
 /* True if its elements are the columns of a parameter with one row. A stack of vectors is a matrix. */
 static inline bool ndp_segment_is_vector(const ndp_segment *s) { return s->ndim == 1 && !ndp_segment_is_stack(s); }
 /* Member `i` of those held here as a segment of its own that has the stack's name; an ordinary segment is its own
- * member 0. */
+ * member 0. Where it begins is said of members that are not packed. */
 ndp_segment ndp_segment_member(const ndp_segment *s, int64_t i);
 
 /* The tensors of files that the segment is, or is a part of: as many as a pattern has members here, else 1; */

@@ -93,12 +93,15 @@ static ndp_trainer_part whole(const ndp_trainer *t, ndp_which which, int tensor)
     return (ndp_trainer_part){of, kind_of(which), 0, ndp_segment_tensor_elements(of->segment), NDP_F64};
 }
 
-/* The tensor that begins with segment `first`. */
-static ndp_status read_packed(ndp_trainer *t, const ndp_segments *of, const ndp_segment *first, double *out) {
-    const ndp_segment *s = first;
+/* Of a stack a member, or all of them. */
+static ndp_status read_packed(ndp_trainer *t, const ndp_segments *of, const ndp_model_tensor *tensor, double *out) {
+    const ndp_segment *s = tensor->segment;
+    bool member = ndp_segment_tensors(s) > 1;
+    int64_t first = member ? tensor->member : 0, end = member ? first + 1 : ndp_segment_matrices(s);
     do
-        NDP_TRY(ndp_engine_unpack(t->engine, t->rank.world, s++, of->packing, out));
-    while (s < of->items + of->n && ndp_segment_continues(s));
+        for (int64_t i = first; i < end; i++)
+            NDP_TRY(ndp_engine_unpack(t->engine, t->rank.world, s, i, of->packing, out));
+    while (++s < of->items + of->n && ndp_segment_continues(s));
     return NDP_OK;
 }
 
@@ -110,7 +113,7 @@ ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor, double 
     int64_t n = ndp_segment_tensor_elements(of->segment);
     memset(out, 0, (size_t)n * sizeof *out);
     if (which == NDP_WEIGHT && ndp_buffer_is_packed(buffer))
-        return read_packed(t, &buffer->segments, of->segment, out);
+        return read_packed(t, &buffer->segments, of, out);
     const ndp_trainer_part part = whole(t, which, tensor);
     if (ndp_engine_program(t->engine)->opts.step.mesh.coord[NDP_DP_REPLICATE] == 0)
         NDP_TRY(ndp_trainer_part_read(t->engine, &part, out));

@@ -14,11 +14,20 @@ enum { BLOCK = 8192 /* elements that are read at a time */, STRIP = 64 /* rows o
 
 /* ---- reading a matrix ---- */
 
+/* Where member `i` of those held here begins in its tensor of files, which may be the whole stack's. */
+static int64_t member_origin(const ndp_segment *s, int64_t i) {
+    int64_t elements = s->whole[0] * s->whole[1];
+    return ndp_segment_tensor_elements(s) > elements ? (s->stack_first + i) * elements : 0;
+}
+
 typedef struct matrix_reader {
     ndp_run_reader *read;
     void *user;
-    ndp_dtype type; /* that `read` gives */
-    const ndp_segment *segment;
+    ndp_dtype type;             /* that `read` gives */
+    const ndp_segment *segment; /* the matrix, or the stack that it is a member of */
+    ndp_segment tensor;         /* of files, where it is: */
+    int64_t origin;             /* its first element there */
+    char room[NDP_SEGMENT_NAME];
     /* Of a transposed one: rows [row, row + rows), one after the other. */
     float *strip;
     int64_t row, rows, capacity;
@@ -26,7 +35,7 @@ typedef struct matrix_reader {
 
 static ndp_status read_file(const matrix_reader *m, int64_t first, int64_t n, float *out) {
     double block[BLOCK];
-    NDP_TRY(m->read(m->user, m->segment, first, n, block));
+    NDP_TRY(m->read(m->user, &m->tensor, m->origin + first, n, block));
     ndp_convert(block, m->type, out, NDP_F32, n);
     return NDP_OK;
 }
@@ -64,7 +73,8 @@ static ndp_status read_elements(matrix_reader *m, int64_t first, int64_t n, floa
 /* ---- what depends on the whole tensor ---- */
 
 typedef struct tensor_scales {
-    const char *name; /* of the tensor; NULL: none yet */
+    const char *name; /* of the tensor, or of the stack; NULL: none yet */
+    int64_t member;   /* of that */
     float *absmax;    /* of each block */
     uint8_t *codes;   /* of those */
     float *nested;
@@ -77,11 +87,11 @@ static void scales_release(tensor_scales *s) {
     *s = (tensor_scales){0};
 }
 
-static ndp_status find_scales(matrix_reader *m, tensor_scales *s) {
+static ndp_status find_scales(matrix_reader *m, int64_t member, tensor_scales *s) {
     const ndp_segment *of = m->segment;
     int64_t n = of->whole[0] * of->whole[1], blocks = ndp_packed_blocks(n);
     float x[BLOCK];
-    if (s->name && strcmp(s->name, of->name) == 0)
+    if (s->name && s->member == member && strcmp(s->name, of->name) == 0)
         return NDP_OK;
     scales_release(s);
     s->absmax = malloc((size_t)(blocks + 1) * sizeof *s->absmax);
@@ -94,7 +104,7 @@ static ndp_status find_scales(matrix_reader *m, tensor_scales *s) {
         ndp_nf4_absmax(x, count, s->absmax + first / NDP_PACKED_BLOCK);
     }
     ndp_nf4_nest(s->absmax, blocks, s->codes, s->nested);
-    s->name = of->name;
+    s->name = of->name, s->member = member;
     return NDP_OK;
 }
 
@@ -227,24 +237,37 @@ static ndp_status pack_part(packer *k, ndp_packed_part part, ndp_packing how) {
     static ndp_status (*const pack[NDP_PACKINGS][NDP_PACKED_PARTS])(packer *, int64_t, int64_t) = {
         [NDP_PACKING_NF4] = {pack_nf4, pack_scales, pack_nested}, [NDP_PACKING_INT8] = {pack_int8, pack_rows, NULL}};
     const ndp_view *v = &k->layout.part[part];
-    int64_t at = k->layout.at[part], bytes = v->rows * v->cols * (int64_t)ndp_dtype_size(v->dtype);
+    int64_t at = k->layout.at[part], bytes = v->cols * (int64_t)ndp_dtype_size(v->dtype);
     int64_t low = k->begin - at > 0 ? k->begin - at : 0, high = k->end - at < bytes ? k->end - at : bytes;
     return low < high ? pack[how][part](k, low, high) : NDP_OK;
 }
 
-static ndp_status pack_piece(packer *k, const ndp_segments *table, const ndp_piece *p) {
+/* Packs what the piece has of member `i`; an ordinary segment is its own member 0. */
+static ndp_status pack_member(packer *k, const ndp_segments *table, const ndp_piece *p, int64_t i) {
     const ndp_shard *shard = ndp_engine_shard(k->engine, k->buffer);
-    k->matrix.segment = p->segment;
-    k->matrix.rows = 0;
+    matrix_reader *m = &k->matrix;
+    m->segment = p->segment;
+    m->tensor = ndp_segment_of_tensor(p->segment, i, m->room);
+    m->origin = member_origin(p->segment, i);
+    m->rows = 0;
     k->layout = ndp_segment_packed(table, p->segment);
-    k->origin = p->segment->offset - shard->index * shard->slice;
+    k->origin = p->segment->offset + i * k->layout.bytes - shard->index * shard->slice;
     k->begin = p->slice_first - k->origin;
     k->end = k->begin + p->count;
     if (table->packing == NDP_PACKING_NF4)
-        NDP_TRY(find_scales(&k->matrix, &k->scales));
+        NDP_TRY(find_scales(m, p->segment->stack_first + i, &k->scales));
     for (int part = 0; part < NDP_PACKED_PARTS; part++)
         NDP_TRY(pack_part(k, (ndp_packed_part)part, table->packing));
     return flush(k);
+}
+
+static ndp_status pack_piece(packer *k, const ndp_segments *table, const ndp_piece *p) {
+    const ndp_shard *shard = ndp_engine_shard(k->engine, k->buffer);
+    int64_t begin = p->slice_first + shard->index * shard->slice - p->segment->offset,
+            bytes = ndp_segment_packed(table, p->segment).bytes;
+    for (int64_t i = begin / bytes; i * bytes < begin + p->count; i++)
+        NDP_TRY(pack_member(k, table, p, i));
+    return NDP_OK;
 }
 
 static ndp_status pack_buffer(packer *k) {
@@ -274,19 +297,22 @@ ndp_status ndp_engine_pack(ndp_engine *e, ndp_run_reader *read, void *user) {
  * over the world. */
 enum { FIRST_ROW, FIRST_COL, ROWS, COLS, HEAD };
 
-/* Copies what this rank owns of the segment. Of replicas the first has it. */
-static ndp_status copy_owned(ndp_engine *e, int buffer, const ndp_segment *s, double *to) {
+/* Copies what this rank owns of member `i` of those of the segment that it holds. Of replicas the first has it. */
+static ndp_status copy_owned(ndp_engine *e, int buffer, const ndp_segment *s, int64_t i, double *to) {
     const ndp_segments *table = &ndp_engine_model(e)->buffers[buffer].segments;
     const ndp_shard *shard = ndp_engine_shard(e, buffer);
+    int64_t bytes = ndp_segment_packed(table, s).bytes, slice = shard->index * shard->slice;
     ndp_piece p;
     for (int at = 0; ndp_segments_piece(table, shard->shards, shard->index, &at, &p);) {
-        uint8_t bytes[BLOCK];
-        int64_t begin = p.slice_first + shard->index * shard->slice - s->offset;
-        for (int64_t done = 0, n; p.segment == s && done < p.count; done += n) {
-            n = p.count - done < BLOCK ? p.count - done : BLOCK;
-            NDP_TRY(ndp_engine_read(e, NDP_OWNED_MASTER, buffer, p.slice_first + done, n, 1, bytes));
-            for (int64_t i = 0; i < n; i++)
-                to[HEAD + begin + done + i] = bytes[i];
+        uint8_t block[BLOCK];
+        int64_t first = s->offset + i * bytes - slice, end = first + bytes;
+        first = first > p.slice_first ? first : p.slice_first;
+        end = end < p.slice_first + p.count ? end : p.slice_first + p.count;
+        for (int64_t n; p.segment == s && first < end; first += n) {
+            n = end - first < BLOCK ? end - first : BLOCK;
+            NDP_TRY(ndp_engine_read(e, NDP_OWNED_MASTER, buffer, first, n, 1, block));
+            for (int64_t b = 0; b < n; b++)
+                to[HEAD + first + slice - s->offset - i * bytes + b] = block[b];
         }
     }
     if (shard->index == 0) {
@@ -314,7 +340,7 @@ static ndp_status write_values(ndp_packing how, const ndp_segment *whole, const 
     ndp_segment s = *whole;
     s.first[0] = (int64_t)from[FIRST_ROW], s.first[1] = (int64_t)from[FIRST_COL];
     s.rows = (int64_t)from[ROWS], s.cols = (int64_t)from[COLS];
-    ndp_packed p = ndp_packed_of(how, s.rows, s.cols, s.whole[0] * s.whole[1]);
+    ndp_packed p = ndp_packed_of(how, 1, s.rows, s.cols, s.whole[0] * s.whole[1]);
     float *values = malloc((size_t)(s.rows * s.cols + 1) * sizeof *values);
     ndp_op_attr attr = {.type = NDP_F32,
                         .first = how == NDP_PACKING_NF4 ? ndp_segment_first_block(&s) : 0,
@@ -339,21 +365,32 @@ static ndp_status write_values(ndp_packing how, const ndp_segment *whole, const 
     return st;
 }
 
-ndp_status ndp_engine_unpack(ndp_engine *e, ndp_comm *world, const ndp_segment *s, ndp_packing how, double *out) {
+/* Copies what this rank owns of member `i` of all, if it has that: to the part of its place on the tensor axis, which
+ * cuts all but experts that have an owner. */
+static ndp_status copy_member(ndp_engine *e, const ndp_segment *s, int64_t i, int64_t step, double *all) {
     const ndp_mesh *mesh = &ndp_engine_program(e)->opts.step.mesh;
-    int64_t tp = mesh->layout.size[NDP_TP];
-    int64_t most = ndp_packed_of(how, s->part[0], s->part[1], s->whole[0] * s->whole[1]).bytes, step = HEAD + most;
-    double *all = calloc((size_t)(tp * step), sizeof *all);
-    uint8_t *bytes = malloc((size_t)most + 1);
     int buffer;
     const ndp_segment *own = find_own(e, s, &buffer);
+    bool whole = ndp_segment_is_stack(s) && mesh->layout.size[NDP_EP] > 1;
+    if (!own || mesh->coord[NDP_DP_REPLICATE] != 0 || i < own->stack_first ||
+        i >= own->stack_first + ndp_segment_matrices(own))
+        return NDP_OK;
+    return copy_owned(e, buffer, own, i - own->stack_first, all + (whole ? 0 : mesh->coord[NDP_TP] * step));
+}
+
+ndp_status ndp_engine_unpack(ndp_engine *e, ndp_comm *world, const ndp_segment *s, int64_t i, ndp_packing how,
+                             double *out) {
+    int64_t tp = ndp_engine_program(e)->opts.step.mesh.layout.size[NDP_TP];
+    int64_t most = ndp_packed_of(how, 1, s->part[0], s->part[1], s->whole[0] * s->whole[1]).bytes, step = HEAD + most;
+    double *all = calloc((size_t)(tp * step), sizeof *all);
+    uint8_t *bytes = malloc((size_t)most + 1);
     ndp_status st = NDP_MEMORY(all && bytes, "to unpack %s", s->name);
-    if (st == NDP_OK && own && mesh->coord[NDP_DP_REPLICATE] == 0)
-        st = copy_owned(e, buffer, own, all + mesh->coord[NDP_TP] * step);
+    if (st == NDP_OK)
+        st = copy_member(e, s, i, step, all);
     if (st == NDP_OK)
         st = ndp_reduce_now(world, all, tp * step, NDP_F64, NDP_SUM);
     for (int64_t t = 0; t < tp && st == NDP_OK; t++)
-        st = write_values(how, s, all + t * step, bytes, out);
+        st = write_values(how, s, all + t * step, bytes, out + member_origin(s, i));
     free(all);
     free(bytes);
     return st;

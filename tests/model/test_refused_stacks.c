@@ -1,4 +1,4 @@
-/* What stacks of matrices, and routers, are refused for, by name: adapters, and packed storage. */
+/* What stacks of matrices, and routers, are refused for, by name: some adapters. */
 #include "check.h"
 #include "model/adapter_names.h"
 #include "model/decoder.h"
@@ -197,20 +197,6 @@ static void experts_have_neither_dora_nor_dropout(void **state) {
     CHECK_FAILS(ndp_decoder_build(&f, &o, &m), NDP_ENOTSUP, "which PEFT does not load: name both (*.experts.*.*)");
     o.adapter.targets = half;
     CHECK_FAILS(ndp_decoder_build(&f, &o, &m), NDP_ENOTSUP, "single experts for one of gate and up, and down");
-    o.adapter.targets = &target, o.adapter.n_targets = 1, o.base = NDP_PACKING_NF4;
-    CHECK_FAILS(ndp_decoder_build(&f, &o, &m), NDP_ENOTSUP, "which cannot be stored as nf4: leave the base as it is");
-}
-
-static void a_packed_stack_is_refused(void **state) {
-    static ndp_facts f;
-    ndp_model m;
-    (void)state;
-    build(&f, &m);
-    CHECK_OK(ndp_model_freeze(&m));
-    m.buffers[1].segments.packing = NDP_PACKING_NF4;
-    CHECK_FAILS(ndp_model_freeze(&m), NDP_ENOTSUP,
-                "model.layers.0.mlp.up_proj.weight is a stack of 4 matrices, which cannot be stored as nf4");
-    ndp_model_release(&m);
 }
 
 int main(void) {
@@ -220,7 +206,6 @@ int main(void) {
                                        cmocka_unit_test(no_adapter_changes_a_bias_of_a_router),
                                        cmocka_unit_test(no_adapter_changes_sinks),
                                        cmocka_unit_test(no_adapter_saves_a_head_of_two_names),
-                                       cmocka_unit_test(experts_have_neither_dora_nor_dropout),
-                                       cmocka_unit_test(a_packed_stack_is_refused)};
+                                       cmocka_unit_test(experts_have_neither_dora_nor_dropout)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,7 +65,7 @@ static ndp_view part_of(const ndp_packed *p, int part) {
 
 /* Copies what a rank has of the codes and scales; blocks are whole. */
 static void cut(ndp_packing packing, const whole *w, const rectangle *q, ndp_view in[3], ndp_op_attr *attr) {
-    ndp_packed p = ndp_packed_of(packing, q->rows, q->cols, w->rows * w->cols);
+    ndp_packed p = ndp_packed_of(packing, 1, q->rows, q->cols, w->rows * w->cols);
     bool nf4 = packing == NDP_PACKING_NF4;
     for (int i = 0; i < 3; i++)
         in[i] = part_of(&p, i);
@@ -160,7 +160,7 @@ static void parts_in_turn(void **state) {
     enum { GRAIN = 4, TURNS = 60, COLS = 48, BYTES = GRAIN * COLS / 2, BLOCKS = GRAIN * COLS / NDP_PACKED_BLOCK };
     (void)state;
     whole w = make_whole(NDP_PACKING_NF4, 2 * TURNS * GRAIN, COLS);
-    ndp_packed p = ndp_packed_of(NDP_PACKING_NF4, TURNS * GRAIN, COLS, w.rows * w.cols);
+    ndp_packed p = ndp_packed_of(NDP_PACKING_NF4, 1, TURNS * GRAIN, COLS, w.rows * w.cols);
     ndp_op_attr attr = {.first = BLOCKS, .row_blocks = 2 * BLOCKS, .row_group = GRAIN};
     ndp_view in[3];
     for (int i = 0; i < 3; i++)
@@ -182,15 +182,55 @@ static void parts_in_turn(void **state) {
     free_whole(&w);
 }
 
+/* Matrices of a stack follow each other, each with parts of its own: all rows, some of them, columns of whole blocks.
+ */
+static void stacks(void **state) {
+    enum { N = 3, ROWS = 96, COLS = 320 };
+    static const rectangle parts[] = {{0, ROWS, 0, COLS}, {32, 50, 0, COLS}, {0, ROWS, 128, 64}};
+    (void)state;
+    for (int k = 0; k < NDP_COUNT(parts) * (NDP_PACKINGS - 1); k++) {
+        ndp_packing packing = (ndp_packing)(1 + k % (NDP_PACKINGS - 1));
+        rectangle q = parts[k / (NDP_PACKINGS - 1)];
+        ndp_packed p = ndp_packed_of(packing, N, q.rows, q.cols, ROWS * COLS);
+        whole all = {N * q.rows, q.cols, .values = malloc((size_t)(N * q.rows * q.cols) * 4)};
+        uint8_t *bytes = calloc((size_t)(N * p.bytes), 1);
+        ndp_op_attr attr = {0};
+        for (int e = 0; e < N; e++) {
+            ndp_view in[3];
+            whole w = make_whole(packing, ROWS, COLS);
+            for (int64_t i = 0; i < ROWS * COLS / NDP_PACKED_BLOCK; i++)
+                w.scales[i] ^= (uint8_t)e; /* other ones than its neighbours */
+            for (int64_t i = 0; i < ROWS; i++)
+                w.absmax[i] *= packing == NDP_PACKING_INT8 ? (float)(e + 1) : 1;
+            cut(packing, &w, &q, in, &attr);
+            for (int i = 0; i < 3; i++)
+                if (in[i].data)
+                    memcpy(bytes + e * p.bytes + p.at[i], in[i].data, (size_t)in[i].cols * ndp_dtype_size(in[i].dtype));
+            ndp_op_call c = {.op = &ndp_op_unpack, .attr = &attr, .in = {in[0], in[1], in[2]}};
+            c.out[0] = (ndp_view){all.values + e * q.rows * q.cols, NDP_F32, q.rows, q.cols, q.cols};
+            require_ok(ndp_device_ref.kernels[NDP_OP_unpack]->run(&c));
+            for (int i = 0; i < 3; i++)
+                free(in[i].data);
+            free_whole(&w);
+        }
+        assert_memory_not_equal(all.values, all.values + q.rows * q.cols, (size_t)(q.rows * q.cols) * 4);
+        for (int i = 0; i < 3; i++)
+            p.part[i].data = p.part[i].rows ? bytes + p.at[i] : NULL;
+        for (int d = 0; d < DEVICES; d++)
+            check_type(&all, &(rectangle){0, N * q.rows, 0, q.cols}, p.part, attr, device_at(d), NDP_F32);
+        free(bytes), free(all.values);
+    }
+}
+
 /* Blocks beyond the scales, and columns that begin within a block, are refused. */
 static void shapes_that_do_not_fit(void **state) {
     (void)state;
-    ndp_packed p = ndp_packed_of(NDP_PACKING_NF4, 4, 128, 4 * 128);
+    ndp_packed p = ndp_packed_of(NDP_PACKING_NF4, 1, 4, 128, 4 * 128);
     ndp_view out[NDP_OP_MAX_OUT] = {{.rows = 4, .cols = 128}};
     require_ok(apply_shape(&ndp_op_unpack, &(ndp_op_attr){0}, p.part, out));
     assert_int_equal(apply_shape(&ndp_op_unpack, &(ndp_op_attr){.first = 249}, p.part, out), NDP_EBUG);
     assert_int_equal(apply_shape(&ndp_op_unpack, &(ndp_op_attr){.row_blocks = 85}, p.part, out), NDP_EBUG);
-    p = ndp_packed_of(NDP_PACKING_NF4, 4, 96, 4 * 128);
+    p = ndp_packed_of(NDP_PACKING_NF4, 1, 4, 96, 4 * 128);
     out[0].cols = 96;
     CHECK_FAILS(apply_shape(&ndp_op_unpack, &(ndp_op_attr){.row_blocks = 2}, p.part, out), NDP_EBUG,
                 "not whole blocks");
@@ -200,6 +240,7 @@ static void shapes_that_do_not_fit(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(whole_tensors), cmocka_unit_test(parts_of_tensors),
-                                       cmocka_unit_test(parts_in_turn), cmocka_unit_test(shapes_that_do_not_fit)};
+                                       cmocka_unit_test(parts_in_turn), cmocka_unit_test(stacks),
+                                       cmocka_unit_test(shapes_that_do_not_fit)};
     return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));
 }

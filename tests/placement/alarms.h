@@ -102,7 +102,15 @@ static inline void check_layout_sizes(alarms *a) {
             }
 }
 
-/* Frozen layers that are packed: in blocks that tp must not cut, and by rows. */
+/* The largest ep that a layout without one may have. */
+static inline int most_owners(const ndp_layout *l, int experts) {
+    int ranks = l->size[NDP_DP_SHARD] * l->size[NDP_CP] * l->size[NDP_SP] * l->size[NDP_TP], ep = experts;
+    while (ranks % ep != 0)
+        ep--;
+    return ep;
+}
+
+/* Frozen layers that are packed, experts among them: in blocks that tp must not cut, and by rows. */
 static inline void check_packed(alarms *a) {
     static const char *const layers[] = {"layers.*"};
     for (int i = 0; i < NDP_COUNT(layout_sizes); i++)
@@ -112,7 +120,9 @@ static inline void check_packed(alarms *a) {
             y.frozen = layers, y.n_frozen = 1;
             y.base = (i + bits) % 3 ? NDP_PACKING_NF4 : NDP_PACKING_INT8;
             if (y.base == NDP_PACKING_NF4)
-                world_facts(&world_models[WORLD_PACKED], 2, &f);
+                world_facts(&world_models[bits & 4 ? WORLD_PACKED_EXPERTS : WORLD_PACKED], 2, &f);
+            y.layout.size[NDP_EP] = f.experts > 0 && bits & 1 ? most_owners(&y.layout, f.experts) : 1;
+            y.parallel.tp_sequence_parallel |= y.layout.size[NDP_EP] > 1; /* jobs refuse whole rows with ep */
             if (taken(a))
                 check_world(a, "packed", &f, &y, i % 4 ? &ndp_device_ref : staged_device());
         }

@@ -253,6 +253,16 @@ static const world_model world_models[] = {
                            "\"linear_num_value_heads\": 8, \"linear_key_head_dim\": 3, \"linear_value_head_dim\": 2, "
                            "\"linear_conv_kernel_dim\": 3")},
     /* Blocks of nf4 go across rows of 36 columns; tp cuts between them. More than one scale of scales. */
+    {"packed experts",
+     "{\"model_type\": \"glm4_moe\", \"vocab_size\": 37, \"num_hidden_layers\": %d, \"hidden_size\": 36, "
+     "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 64, \"intermediate_size\": 256, "
+     "\"n_routed_experts\": 4, \"num_experts_per_tok\": 2, \"n_group\": 2, \"moe_intermediate_size\": 256, "
+     "\"first_k_dense_replace\": 0, \"max_position_embeddings\": 64, \"rope_theta\": 100.0, "
+     "\"initializer_range\": 0.3}",
+     {.heads = 4, .kv_heads = 2},
+     NDP_PACKING_NF4,
+     NDP_PREFERENCE_NONE,
+     false},
     {"packed",
      "{\"model_type\": \"phi3\", \"vocab_size\": 37, \"num_hidden_layers\": %d, \"hidden_size\": 36, "
      "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 64, \"intermediate_size\": 256, "
@@ -261,7 +271,11 @@ static const world_model world_models[] = {
      NDP_PACKING_NF4,
      NDP_PREFERENCE_NONE,
      false}};
-enum { WORLD_MODELS = NDP_COUNT(world_models), WORLD_PACKED = WORLD_MODELS - 1 };
+enum {
+    WORLD_MODELS = NDP_COUNT(world_models),
+    WORLD_PACKED = WORLD_MODELS - 1,
+    WORLD_PACKED_EXPERTS = WORLD_PACKED - 1
+};
 
 static inline void world_facts(const world_model *m, int layers, ndp_facts *out) {
     char json[768];

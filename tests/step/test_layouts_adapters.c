@@ -83,13 +83,12 @@ static void check_adapter(const ndp_facts *facts, const variant *v, ndp_dtype co
                           const bounds *bound, int first, int step) {
     const char *targets[NDP_COUNT(some)], *save[NDP_COUNT(saved)];
     ndp_facts f = *facts;
-    bool fused = strcmp(f.family, "phi3") == 0 || strcmp(f.family, "gpt2") == 0 || strcmp(f.family, "gpt_neox") == 0;
+    bool fused = strcmp(f.family, "phi3") == 0 || strcmp(f.family, "gpt2") == 0 || strcmp(f.family, "gpt_neox") == 0 ||
+                 f.delta.heads > 0;
     if (v->experts && (f.experts == 0 || (v->single && strcmp(f.family, "gpt_oss") == 0)))
         return;
     if (v->base == NDP_PACKING_NF4 && fused)
         return; /* parts of these tensors begin within a block of 64 elements: refused */
-    if (v->base != NDP_PACKING_NONE && f.experts > 0)
-        return; /* stacks are not packed: refused */
     if (compute == NDP_BF16 && f.experts > 0)
         return; /* a row whose choices lie within rounding may go to another expert on another layout */
     f.tied |= v->tied;

@@ -53,7 +53,7 @@ static void nf4_has_the_bits_of_bitsandbytes(void **state) {
     for (int k = 0; k < NAMES; k++) {
         int64_t n;
         float *x = take(state, names[k], "x", NDP_F32, NULL, &n);
-        ndp_packed p = ndp_packed_of(NDP_PACKING_NF4, 1, n, n);
+        ndp_packed p = ndp_packed_of(NDP_PACKING_NF4, 1, 1, n, n);
         int64_t blocks = p.part[NDP_PACKED_SCALES].cols, nested = p.part[NDP_PACKED_NESTED].cols;
         float *absmax = calloc((size_t)blocks, sizeof *absmax), *nest = calloc((size_t)nested, sizeof *nest);
         uint8_t *codes = calloc((size_t)n, 1), *scales = calloc((size_t)blocks, 1);
