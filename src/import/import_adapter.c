@@ -18,6 +18,11 @@ static ndp_status check_target(ndp_import *m, const char *key, const char *targe
     for (int i = 0; i < NDP_COUNT(others); i++)
         if (strcmp(target, others[i]) == 0)
             why = "embedding and head have no factors: name them in lora_modules_to_save, which trains them whole";
+    if (strcmp(target, "shared_expert_gate") == 0)
+        why = "the gate of a shared expert has no factors";
+    if ((strcmp(target, "k_proj") == 0 || strcmp(target, "v_proj") == 0) &&
+        ndp_import_has_latent_attention(m->job.model.path))
+        why = "the model has kv_a_proj_with_mqa and kv_b_proj instead, and PEFT leaves out names that a model lacks";
     return why ? ndp_import_refuse(&m->notes, key, target, ndp_import_node(&m->notes, key), why, "adapter.targets")
                : NDP_OK;
 }

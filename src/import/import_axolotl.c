@@ -85,7 +85,7 @@ static const import_key keys[] = {
     {tokens, "additional_special_tokens", LIST(read.added_tokens), SETTLED_BY("data.tokenizer")},
     {tokens, "*", REFUSED(model_tokenizer), SETTLED_BY("data.tokenizer")},
     {axolotl, "gptq quantization qat use_onebitllms", REFUSED(no_quantization)},
-    {axolotl, "quantize_moe_experts", LEFT("adapter.base stores weights; those of experts stay as they are")},
+    {axolotl, "quantize_moe_experts", LEFT("adapter.base stores the projections of layers, those of experts too")},
     {axolotl, "load_in_4bit", WORD(read.four_bits, truth), SETTLED_BY("adapter.base")},
     {axolotl, "load_in_8bit", WORD(read.eight_bits, truth), SETTLED_BY("adapter.base")},
     {axolotl, "model_quantization_config", WORD(read.ignored, packings), SETTLED_BY("model.path"),

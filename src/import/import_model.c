@@ -16,7 +16,7 @@ typedef enum import_loads { LOADS_UNKNOWN, LOADS_YES, LOADS_NO } import_loads;
 
 /* Published names, patterns divided by spaces, and the model_type of their config.json. The first row that fits counts.
  * A model that does not load although others of its type do has a reason. */
-static const struct {
+static const struct well_known {
     const char *names, *type, *why;
 } well_known[] = {
     /* clang-format off */
@@ -114,8 +114,6 @@ static const struct {
     /* clang-format on */
 };
 
-static const char mixtures[] = "mixtral *_moe *_moe_lite *_next olmoe deepseek_v? kimi_k2 gpt_oss";
-
 static bool is_named(const char *patterns, const char *name) {
     char pattern[96];
     for (size_t n; patterns += strspn(patterns, " "), (n = strcspn(patterns, " ")); patterns += n) {
@@ -124,6 +122,21 @@ static bool is_named(const char *patterns, const char *name) {
             return true;
     }
     return false;
+}
+
+/* The row of that published name; NULL: it has none. */
+static const struct well_known *find_published(const char *path) {
+    ndp_hub_name hub;
+    const char *name = ndp_hub_parse(NDP_HUB_MODEL, path, &hub) ? hub.repo : path;
+    for (int i = 0; i < NDP_COUNT(well_known); i++)
+        if (is_named(well_known[i].names, name))
+            return &well_known[i];
+    return NULL;
+}
+
+bool ndp_import_has_latent_attention(const char *path) {
+    const struct well_known *w = path ? find_published(path) : NULL;
+    return w && w->type && is_named("deepseek_v? glm4_moe_lite kimi_k2", w->type);
 }
 
 /* Other errors than NDP_ENOTSUP come after the type is known: a size is missing. */
@@ -142,44 +155,36 @@ static bool type_loads(const char *type) {
 }
 
 /* Writes why a model of that published name does not load. */
-static import_loads by_name(const char *path, char *why, size_t size, bool *mixture) {
-    ndp_hub_name hub;
-    const char *name = ndp_hub_parse(NDP_HUB_MODEL, path, &hub) ? hub.repo : path;
-    for (int i = 0; i < NDP_COUNT(well_known); i++) {
-        if (!is_named(well_known[i].names, name))
-            continue;
-        if (well_known[i].why)
-            snprintf(why, size, "%s", well_known[i].why);
-        else if (!type_loads(well_known[i].type))
-            snprintf(why, size,
-                     "published as model_type %s, which is not supported; docs/guide/models.md has those that are",
-                     well_known[i].type);
-        else {
-            *mixture = is_named(mixtures, well_known[i].type);
-            return LOADS_YES;
-        }
-        return LOADS_NO;
-    }
-    return LOADS_UNKNOWN;
+static import_loads by_name(const char *path, char *why, size_t size) {
+    const struct well_known *w = find_published(path);
+    if (!w)
+        return LOADS_UNKNOWN;
+    if (!w->why && type_loads(w->type))
+        return LOADS_YES;
+    if (w->why)
+        snprintf(why, size, "%s", w->why);
+    else
+        snprintf(why, size,
+                 "published as model_type %s, which is not supported; docs/guide/models.md has those that are",
+                 w->type);
+    return LOADS_NO;
 }
 
-/* `folder`: where the model is on this machine, or NULL. LOADS_NO: `why` has the reason. LOADS_YES: *mixture, whether
- * it has experts. */
-static import_loads model_loads(const char *path, const char *folder, char *why, size_t size, bool *mixture) {
+/* `folder`: where the model is on this machine, or NULL. LOADS_NO: `why` has the reason. */
+static import_loads model_loads(const char *path, const char *folder, char *why, size_t size) {
     ndp_model_spec spec = {0};
     char *config = folder ? ndp_format("%s/config.json", folder) : NULL;
     import_loads loads = LOADS_UNKNOWN;
     if (config && ndp_path_exists(config)) {
         ndp_status st = ndp_model_spec_read(config, NULL, &spec);
         loads = st == NDP_OK ? LOADS_YES : LOADS_NO;
-        *mixture = st == NDP_OK && spec.layout.experts > 0;
         if (st == NDP_OK)
             ndp_model_spec_release(&spec);
         else
             snprintf(why, size, "%s", ndp_error_message());
     }
     free(config);
-    return loads == LOADS_UNKNOWN ? by_name(path, why, size, mixture) : loads;
+    return loads == LOADS_UNKNOWN ? by_name(path, why, size) : loads;
 }
 
 /* ---- tokens ---- */
@@ -350,15 +355,10 @@ static ndp_status add_revision(ndp_import *m) {
 static ndp_status check_model(ndp_import *m, const char *folder) {
     char why[600];
     const char *path = m->job.model.path, *key = ndp_import_is_axolotl(m) ? "base_model" : "model_name_or_path";
-    bool mixture = false, set = ndp_import_is_set(&m->notes, "model.path");
-    import_loads loads = model_loads(path, folder, why, sizeof why, &mixture);
+    bool set = ndp_import_is_set(&m->notes, "model.path");
+    import_loads loads = model_loads(path, folder, why, sizeof why);
     if (loads == LOADS_UNKNOWN)
         SAY(m, "not checked: whether the model's family is supported; `plan` tells\n");
-    if (loads == LOADS_YES && mixture && m->job.adapter.type == NDP_ADAPTER_QLORA)
-        return ndp_import_refuse(&m->notes, "adapter", "qlora", ndp_import_node(&m->notes, "adapter"),
-                                 "a mixture's experts are not stored in 4 or 8 bits; lora trains the same factors "
-                                 "beside the weights as they are",
-                                 "adapter.type");
     if (loads != LOADS_NO)
         return NDP_OK;
     m->notes.unloadable = true;

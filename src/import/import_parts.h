@@ -264,6 +264,8 @@ ndp_status ndp_import_finish_schedule(ndp_import *m);
 ndp_status ndp_import_finish_optimizer(ndp_import *m);
 /* import_model.c: the part about the model, its tokenizer and what of it is trained. */
 ndp_status ndp_import_finish_model(ndp_import *m);
+/* Whether the model of that published name has latent attention (MLA), and so no projections of keys and values. */
+bool ndp_import_has_latent_attention(const char *path);
 /* import_groups.c: optimizer.groups. */
 ndp_status ndp_import_finish_groups(ndp_import *m);
 /* The loss of pairs. */

@@ -77,20 +77,24 @@ static void force_and_set_continue(void **state) {
     release(&i);
 }
 
-/* A job that `plan` would refuse is no import. */
-static void qlora_of_a_mixture_is_refused_here(void **state) {
+#define QLORA(model, target)                                                                                           \
+    "base_model: " model "\nadapter: qlora\nload_in_4bit: true\nquantize_moe_experts: true\n"                          \
+    "lora_target_modules: [o_proj, " target "]" REST
+
+/* Whose experts are stored as the rest. */
+static void qlora_of_a_mixture(void **state) {
     (void)state;
-    static const char *const sets[] = {"adapter.type=lora"};
-    static const char text[] = "base_model: mistralai/Mixtral-8x7B-v0.1\nadapter: qlora\nload_in_4bit: true\n"
-                               "lora_target_modules: [q_proj]" REST;
     imported i;
-    CHECK_FAILS(import(&i, text, NULL), NDP_EINVAL,
-                "'adapter: qlora': a mixture's experts are not stored in 4 or 8 bits; lora trains the same factors "
-                "beside the weights as they are; or --set adapter.type=");
+    CHECK_OK(import(&i, QLORA("mistralai/Mixtral-8x7B-v0.1", "k_proj"), NULL));
+    CHECK_KEYS(&i, {"adapter.type", "qlora"}, {"adapter.base", "nf4"});
+    CHECK_NOTES(&i, "quantize_moe_experts (line 4): adapter.base stores the projections of layers, those of experts too");
     release(&i);
-    CHECK_OK(import(&i, text, &(ndp_import_opts){.assignments = sets, .assignment_count = 1}));
-    CHECK_KEYS(&i, {"adapter.type", "lora"});
-    CHECK_NOTES(&i, "settled by --set");
+    /* A job that `plan` would refuse is no import. */
+    CHECK_FAILS(import(&i, QLORA("zai-org/GLM-4.7-Flash", "k_proj"), NULL), NDP_EINVAL,
+                "'lora_target_modules: k_proj': the model has kv_a_proj_with_mqa and kv_b_proj instead, and PEFT");
+    release(&i);
+    CHECK_FAILS(import(&i, QLORA("Qwen/Qwen3-Next-80B-A3B", "shared_expert_gate"), NULL), NDP_EINVAL,
+                "'lora_target_modules: shared_expert_gate': the gate of a shared expert has no factors");
     release(&i);
 }
 
@@ -204,6 +208,6 @@ int main(void) {
                                        cmocka_unit_test(a_folder_says_it_itself),
                                        cmocka_unit_test(tokens_are_looked_up),
                                        cmocka_unit_test(what_else_a_model_has),
-                                       cmocka_unit_test(qlora_of_a_mixture_is_refused_here)};
+                                       cmocka_unit_test(qlora_of_a_mixture)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
