@@ -1,6 +1,7 @@
 #!/bin/sh
 # Ranks that share experts, whose rows reach them in several rounds, write what one rank writes; evaluate runs on any number
-# of them, and generate continues what they have trained. A run with states of 8 bits goes on with another ep_size.
+# of them, and generate continues what they have trained. A run with states of 8 bits goes on with another ep_size. Factors
+# beside experts that are stored in 4 or 8 bits are those of one rank, resume on other layouts, and merge.
 . "$(dirname "$0")/cases.sh"
 make_job
 cat >mixture.json <<'END'
@@ -54,5 +55,32 @@ run train job.yaml --set optimizer.name=adamw8bit $(axes cp=2 tp=2 ep=4) --set t
 code_is 0
 grep -q '8-bit states are quantized anew: their blocks were those of tp_size 1 and ep_size 2, now they are those of 2 and 4' out err ||
     fail 'it does not say that states are quantized anew'
+
+# Experts in 4 and 8 bits.
+cat >qlora.yaml <<END
+model: {path: one/model}
+data: {files: [text.txt], validation_files: [held.txt], tokenizer: bytes, sequence_length: 32}
+batch: {global_batch_size: 4, micro_batch_size: 1}
+adapter: {type: qlora, r: 4, alpha: 8, targets: [experts.gate_up_proj, experts.down_proj, q_proj]}
+optimizer: {lr: 5.0e-3}
+schedule: {name: constant, warmup_steps: 0}
+train: {steps: 6, eval_every: 3, threads: 1, force_memory: true}
+END
+for way in 'nf4 dp_shard=2 ep=2' 'int8 cp=2 tp=2 ep=2' 'int8 tp=2'; do
+    base=${way%% *} way=${way#* }
+    run train qlora.yaml --set adapter.base=$base --set parallelism.dp_shard_size=1 --set train.output_dir=q1
+    code_is 0
+    grep -q "qlora ($base)" out || fail 'it does not say how the base is stored'
+    run train qlora.yaml --set adapter.base=$base $(axes $way) --transport shm --set train.output_dir=q2 --set train.steps=3
+    code_is 0
+    run train qlora.yaml --set adapter.base=$base --set parallelism.dp_shard_size=1 --set train.output_dir=q2 --resume
+    code_is 0
+    near "$(last_eval q2)" "$(last_eval q1)"
+    run merge --model one/model --adapter q2 --output merged
+    code_is 0
+    run evaluate --model q2 --data held.txt --json
+    code_is 0
+    rm -rf q1 q2 merged
+done
 
 end_of_cases
