@@ -193,12 +193,17 @@ static bool indices_of(const ndp_rule *r, const meeting_tiles *p, int o, int axi
     return true;
 }
 
-/* The gradient of a parameter; of a stack, these rows of the gradient of each matrix. */
+/* The gradient of a parameter; of a stack, these rows of the gradient of each matrix: if they are all, one tile. */
 static ndp_status make_param_gradient(ndp_rule *r, int o, int value, ndp_tile t) {
-    t.at_row += r->stack.first * r->stack.rows;
-    for (int64_t e = 0; e < r->stack.groups || e == 0; e++) {
+    const ndp_stack *s = &r->stack;
+    bool whole = s->groups > 0 && t.row == 0 && t.at_row == 0 && t.rows == s->rows && r->in[0].cols == s->rows;
+    int64_t tiles = s->groups == 0 || whole ? 1 : s->groups;
+    t.at_row += s->first * s->rows;
+    if (whole)
+        t.rows *= s->groups;
+    for (int64_t e = 0; e < tiles; e++) {
         NDP_TRY(ndp_param_gradient(r, o, value, t));
-        t.row += r->in[0].cols, t.at_row += r->stack.rows;
+        t.row += r->in[0].cols, t.at_row += s->rows;
     }
     return NDP_OK;
 }
