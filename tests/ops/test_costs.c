@@ -156,7 +156,9 @@ static const cost_case cases[] = {
     /* 3 x 70 values: 105 bytes of codes, 4 blocks, 2 numbers; or 210 codes and 3 numbers. */
     COST(unpack, 210, 105 + 4 + 8 + 2 * 210, .in = {B(1, 105), B(1, 4), F(1, 2)}, .out = {F(3, 70)},
          .attr = {.type = NDP_BF16}),
-    COST(unpack, 210, 210 + 12 + 4 * 210, .in = {B(1, 210), F(3, 1), NONE}, .out = {F(3, 70)}),
+    COST(unpack, 210, 210 + 12 + 4 * 210, .in = {B(1, 210), F(1, 3), NONE}, .out = {F(3, 70)}),
+    COST(unpack, 420, 2 * (105 + 4 + 8 + 2 * 210), .in = {B(2, 105), B(2, 4), F(2, 2)}, .out = {F(6, 70)},
+         .attr = {.type = NDP_BF16}),
     /* Three rows to two of five experts each. Where rows are moved, six are read and six written, and the numbers of
      * choices; weights are multiplied, and given rows added. */
     COST(route, 12 * 15, 4 * (15 + 6 + 6 + 15), .in = {F(3, 5), NONE}, .attr = {.choices = 2}),
