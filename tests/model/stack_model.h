@@ -163,7 +163,7 @@ static inline void stack_units(ndp_model *m) {
                                  .graph = i == 0 ? 0
                                           : head ? 2
                                                  : 1,
-                                 .buffers = {i, head ? 0 : NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE}};
+                                 .buffers = {i, head ? 0 : NDP_NONE, [2 ... NDP_SLOTS - 1] = NDP_NONE}};
     }
 }
 

@@ -100,7 +100,7 @@ static ndp_content cut(layer *l, const ndp_content *a, int64_t n) {
 /* A call for a node; absent operands have no rows. Results are joined, as memory has them. */
 static ndp_status judge(layer *l, int node, const ndp_op *op, const ndp_content *in, ndp_content *out) {
     static const ndp_lane lane = {.batch = {ROWS, 2 * ROWS, 1}};
-    static const int no_buffers[NDP_SLOTS] = {NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE};
+    static const int no_buffers[NDP_SLOTS] = {[0 ... NDP_SLOTS - 1] = NDP_NONE};
     const ndp_node *n = &l->g.nodes[NDP_NODES_FORWARD].items[node];
     ndp_op_call shapes = {.op = op, .attr = &n->attr};
     int n_in = op == n->op ? n->n_in : op->n_in, n_out = op == n->op ? n->n_out : op->n_out;
