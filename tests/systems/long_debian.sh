@@ -61,7 +61,7 @@ make_root() {
 # ---- a system's tests, and its compilers ----
 
 # built_by SUITE COMPILER: what a compiler says of itself, "gcc 14.2.0".
-built_by() { inside "$1" "echo $2 \$($2 -dumpfullversion)"; }
+built_by() { inside "$1" "echo $2 \$($2 -dumpfullversion 2>/dev/null || $2 -dumpversion)"; }
 
 # One of a program, a library, a test and a benchmark: that the build has made them.
 whole_build() { inside "$1" "ls $2/ndparallel $2/libndparallel.so $2/tests_cli $2/bench_step" >/dev/null; }
