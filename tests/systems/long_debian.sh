@@ -69,7 +69,7 @@ whole_build() { inside "$1" "ls $2/ndparallel $2/libndparallel.so $2/tests_cli $
 make_test() {
     case_of "$1: make test"
     inside "$1" "make test" >out 2>err || { grep -E '\*\*\*Failed|^FAILED|\[  FAILED' out; fail "it fails"; }
-    whole_build "$1" build || fail "it does not build everything"
+    whole_build "$1" build || { fail "it does not build everything"; return; }
     echo "$1: $(tail -n 1 out)"
     echo "$1: $(built_by "$1" gcc) builds everything without a warning"
 }
@@ -91,8 +91,8 @@ build_with_clang() {
     case_of "$1: clang"
     inside "$1" "tools/install-deps build test analysis && export NDP_WERROR=1 CC=clang CXX=clang++ &&
         cmake -S . -B build-clang -G Ninja -DCMAKE_BUILD_TYPE=Release --log-level=WARNING &&
-        cmake --build build-clang -j $(nproc) --target all tests benches" >out 2>err || fail "it does not build everything"
-    whole_build "$1" build-clang || fail "it does not build everything"
+        cmake --build build-clang -j $(nproc) --target all tests benches" >out 2>err && whole_build "$1" build-clang ||
+        { fail "it does not build everything"; return; }
     echo "$1: $(built_by "$1" clang) builds everything without a warning"
 }
 
