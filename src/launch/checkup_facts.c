@@ -58,6 +58,13 @@ const char *ndp_mpirun_version(char out[256]) {
     return out;
 }
 
+int ndp_mpirun_major(void) {
+    static const char name[] = "(Open MPI) ";
+    char line[256];
+    const char *at = strstr(ndp_mpirun_version(line), name);
+    return at ? atoi(at + strlen(name)) : 0;
+}
+
 /* The number after `key` in ROOT/PATH; `otherwise` if there is none. */
 static double number_of(const char *root, const char *path, const char *key, double otherwise) {
     char whole[NDP_PATH], line[256], *end;

@@ -93,6 +93,8 @@ ndp_status ndp_slurm_check_job(void);
  * or this. */
 enum { NDP_STOP_SECONDS = 20 };
 NDP_API int ndp_stop_seconds(void);
+/* checkup_facts.c: of the Open MPI whose mpirun this host has, 4 or 5; 0: it has none, or another MPI's. */
+NDP_API int ndp_mpirun_major(void);
 /* How long this rank has from a batch system's SIGTERM: as mpirun was told, or what Slurm waits; -1: it has no such
  * limit, or it is not known. */
 NDP_API int ndp_rank_stop_seconds(void);

@@ -117,13 +117,29 @@ static ndp_status compare_gpu(const ndp_dry_run *d, int64_t rank_bytes, bool as_
     return as_run ? ndp_gpu_memory_check(d->job, &m, NULL) : NDP_OK;
 }
 
-/* How long a save takes, beside what mpirun leaves for it where a batch system stops a job (launch/launch.c). On one
- * node the ranks have no such limit. The rate of the disk is not known here. */
+/* What mpirun leaves for a save where a batch system stops a job. That of Open MPI 5 leaves nothing, whatever it is
+ * told; without one on this host it is that of 4. */
+static void stop_text(double seconds, int limit, bool at_once, ndp_str *out) {
+    if (at_once)
+        ndp_str_addf(out, "where a batch system stops the job, mpirun of Open MPI 5 ends its ranks at once: use `srun "
+                          "--mpi=pmix`, or have the batch system signal earlier (Slurm: --signal=B:USR1@SECONDS)\n");
+    else
+        ndp_str_addf(out, "where a batch system stops the job, mpirun leaves %d s\n", limit);
+    if (!at_once && seconds > limit)
+        ndp_str_addf(out,
+                     "warning: at that rate a job that is stopped loses the steps since its last save: set "
+                     "OMPI_MCA_odls_base_sigkill_timeout=%.0f, and let the batch system wait longer than that (Slurm: "
+                     "KillWait); or save more often (checkpoint.every)\n",
+                     ceil(seconds * 1.5));
+}
+
+/* How long a save takes. On one node the ranks have no limit. The rate of the disk is not known here. */
 static ndp_status save_text(const ndp_dry_run *d, const ndp_engine *engine, ndp_plan_report *report) {
     char all[16], node[16];
     int64_t bytes;
     NDP_TRY(ndp_checkpoint_bytes(engine, &bytes));
-    int world = d->job->world, limit = ndp_stop_seconds();
+    bool one_node = d->per_node >= d->job->world, at_once = !one_node && ndp_mpirun_major() >= 5;
+    int limit = at_once ? 0 : ndp_stop_seconds();
     double seconds = ndp_plan_save_seconds(d, bytes), part = seconds * NDP_SAVE_RATE;
     ndp_json_open(&report->json, "save", '{');
     ndp_json_put_int(&report->json, "bytes", bytes);
@@ -133,19 +149,12 @@ static ndp_status save_text(const ndp_dry_run *d, const ndp_engine *engine, ndp_
     report->save = seconds;
     ndp_json_put_int(&report->json, "limit", limit);
     ndp_json_close(&report->json, '}');
-    if (d->per_node >= world)
+    if (one_node)
         return NDP_OK;
-    ndp_str_addf(
-        &report->text,
-        "a save writes %s, %s from each node: %.2g s if the disk takes 1 GB/s from a node, which is assumed; where "
-        "a batch system stops the job, mpirun leaves %d s\n",
-        ndp_human_bytes((double)bytes, all), ndp_human_bytes(part, node), seconds, limit);
-    if (seconds > limit)
-        ndp_str_addf(&report->text,
-                     "warning: at that rate a job that is stopped loses the steps since its last save: set "
-                     "OMPI_MCA_odls_base_sigkill_timeout=%.0f, and let the batch system wait longer than that (Slurm: "
-                     "KillWait); or save more often (checkpoint.every)\n",
-                     ceil(seconds * 1.5));
+    ndp_str_addf(&report->text,
+                 "a save writes %s, %s from each node: %.2g s if the disk takes 1 GB/s from a node, which is assumed; ",
+                 ndp_human_bytes((double)bytes, all), ndp_human_bytes(part, node), seconds);
+    stop_text(seconds, limit, at_once, &report->text);
     return NDP_OK;
 }
 

@@ -108,9 +108,11 @@ saved() {
     python3 -c 'import glob, os, struct
 print(sum(os.path.getsize(f) - 8 - struct.unpack("<Q", open(f, "rb").read(8))[0] for f in glob.glob("run/checkpoints/*/*.safetensors")))'
 }
+# mpirun of Open MPI 5 leaves a save no time.
+limit=$(mpirun --version 2>/dev/null | grep -q ') 5' && echo 0 || echo 20)
 for set in optimizer.name=adamw optimizer.name=muon train.steps=1 precision.compute=bf16; do
     run plan job.yaml --json --ranks-per-node 1 --set $set
-    value 'o["save"]["node_bytes"] * 2 == o["save"]["bytes"], o["save"]["limit"]' '(True, 20)'
+    value 'o["save"]["node_bytes"] * 2 == o["save"]["bytes"], o["save"]["limit"]' "(True, $limit)"
     planned=$(python3 -c 'import json; print(json.load(open("out"))["save"]["bytes"])')
     rm -rf run
     run train job.yaml --transport local --set $set --set train.steps=1

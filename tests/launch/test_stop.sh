@@ -37,8 +37,16 @@ run train job.yaml --set parallelism.dp_shard_size=auto --set train.output_dir=o
 code_is 0
 unset SLURM_JOB_ID SLURM_STEP_NUM_TASKS SLURM_PROCID
 
-# ---- a plan of several nodes says what a save takes ----
+# ---- a plan of several nodes says what a save takes, and what the mpirun that is found leaves for it ----
 
+mkdir found
+cat >found/mpirun <<'END'
+#!/bin/sh
+[ -z "$FOUND" ] || echo "mpirun (Open MPI) $FOUND"
+END
+chmod +x found/mpirun
+before=$PATH
+export PATH="$PWD/found:$PATH" FOUND=4.1.4
 run plan job.yaml
 lines out 0 '^a save|^warning: at that rate'
 run plan job.yaml --ranks-per-node 1
@@ -48,6 +56,10 @@ OMPI_MCA_odls_base_sigkill_timeout=0
 export OMPI_MCA_odls_base_sigkill_timeout
 run plan job.yaml --ranks-per-node 1
 says out 'mpirun leaves 0 s$' '^warning: at that rate a job that is stopped loses .* OMPI_MCA_odls_base_sigkill_timeout=1, .*checkpoint.every'
+OMPI_MCA_odls_base_sigkill_timeout=60 FOUND=5.0.7 run plan job.yaml --ranks-per-node 1
+says out ' assumed; where a batch system stops the job, mpirun of Open MPI 5 ends its ranks at once: use .srun --mpi=pmix., or '
+lines out 0 'mpirun leaves|^warning: at that rate'
+PATH=$before
 
 # ---- a run says what one has taken ----
 
@@ -74,15 +86,19 @@ case $* in
 esac
 END
 chmod +x slurm/scontrol
-before=$PATH
 export PATH="$PWD/slurm:$PATH" KILL_WAIT=45 STATE=RUNNING
 unset OMPI_MCA_odls_base_sigkill_timeout
+with_slurm=$PATH
+PATH="$work/found:$PATH"
 run plan job.yaml --ranks-per-node 1
 says out 'mpirun leaves 30 s$'
 OMPI_MCA_odls_base_sigkill_timeout=7 run plan job.yaml --ranks-per-node 1
 says out 'mpirun leaves 7 s$'
-KILL_WAIT="" run plan job.yaml --ranks-per-node 1
-says out 'mpirun leaves 20 s$'
+for FOUND in 4.1.4 ""; do
+    KILL_WAIT="" run plan job.yaml --ranks-per-node 1
+    says out 'mpirun leaves 20 s$'
+done
+PATH=$with_slurm
 # mpirun of Open MPI 5 ends ranks at once.
 at_once=$([ "$mpi" ] && mpirun --version | grep -c ') 5')
 for wait in 0 45; do

@@ -115,9 +115,9 @@ static void check_product(int64_t m, int64_t n, int64_t k, unsigned variant, ndp
     free_matrices(&p.a, 3);
 }
 
-static const int64_t shapes[][3] = {{1, 1, 1},      {3, 17, 5},     {14, 32, 16},  {15, 33, 17},
-                                    {129, 17, 64},  {1, 129, 400},  {64, 1, 777},  {28, 64, 385},
-                                    {1030, 40, 18}, {37, 300, 130}, {19, 70, 1153}};
+static const int64_t shapes[][3] = {{1, 1, 1},      {3, 17, 5},     {14, 32, 16},   {15, 33, 17},
+                                    {129, 17, 64},  {1, 129, 400},  {64, 1, 777},   {28, 64, 385},
+                                    {1030, 40, 18}, {37, 300, 130}, {19, 70, 1153}, {3, 5, 2999}};
 
 /* More than one chunk, group, piece and block of k of the kernels of bf16, and combinations. */
 static const int64_t long_shapes[][3] = {{34, 1790, 37},  {1000, 20, 1030}, {1100, 33, 520},

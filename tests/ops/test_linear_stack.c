@@ -1,6 +1,7 @@
 /* linear_stack and its gradients on `cpu`, or on NDP_TEST_DEVICE, against ref, as test_op_kernels.c does it: groups of
  * all sizes, also of no rows; rows of no group; bits with any number of threads; a stack of one beside linear. */
 #include "kernel_case.h"
+#include "ops/cpu/cpu_gemm_kernel.h"
 #include "ops/linear_stack.h"
 
 /* Where groups begin. 0: one of them has all rows; 1: about even; 2: the first has none, the others more and more, and
@@ -119,6 +120,9 @@ static bool same_rows(const ndp_view *a, int64_t from, const ndp_view *b, int64_
     return same_bits(&x, &y);
 }
 
+/* oneDNN promises less of its products: the sums of a row depend on where it is in them. */
+static bool products_are_ours(ndp_dtype t) { return tested() != &ndp_device_cpu || ndp_gemm_kernel_for(t); }
+
 /* A group in the middle of others, wherever it begins; rows of a group, wherever they are in it. */
 static void bits_of_equal_rows(void **state) {
     (void)state;
@@ -137,9 +141,10 @@ static void bits_of_equal_rows(void **state) {
             run_op(ops[i % 3], &(ndp_op_attr){0}, in, out[at], tested(), 2);
             free_matrices(in, 3);
         }
-        if (i % 3 == 2 ? !same_rows(&out[0][0], M, &out[1][0], M, M)
-                       : !same_rows(&out[0][0], 0, &out[1][0], 77, N) ||
-                             !same_rows(&out[0][0], 0, &out[0][0], PERIOD, N - PERIOD))
+        bool same = i % 3 == 2 ? same_rows(&out[0][0], M, &out[1][0], M, M)
+                               : same_rows(&out[0][0], 0, &out[1][0], 77, N) &&
+                                     same_rows(&out[0][0], 0, &out[0][0], PERIOD, N - PERIOD);
+        if (products_are_ours(type) && !same)
             fail_msg("%s, %s: equal rows of a group have other bits elsewhere", ops[i % 3]->name, ndp_dtype_name(type));
         free_matrices(out[0], 1);
         free_matrices(out[1], 1);

@@ -1,9 +1,10 @@
 /* Plans of matrix products, and running them.
  *
  * A plan is made for a shape and never changes. It is found by the shape, byte for byte, in one cache of the process,
- * whose lock is held while a plan is looked up or made. There are four kinds:
+ * whose lock is held while a plan is looked up or made. There are five kinds:
  *   one of our kernels       where the processor has the instructions: needs nothing but scratch memory
  *   oneDNN's                 elsewhere (cpu_gemm_library.c)
+ *   a long product           where oneDNN's are all: plans of pieces of k, whose results are added
  *   a split product          two plans, for two parts of k, with fp32 results that are added (NDP_SUMS_SPLIT)
  *   a widened product        bf16 below AVX-512, or one operand in bf16: a plan in fp32, for operands that are
  *                            converted first
@@ -19,11 +20,15 @@
 struct ndp_gemm {
     ndp_gemm_shape shape; /* the key; its padding is zero */
     size_t scratch_bytes;
-    ndp_gemm *part[2];             /* of a split product, or [0] in fp32 of one in bf16; then nothing below */
+    ndp_gemm *part[2];             /* of a split or a long product, or [0], widened; then nothing below */
     const ndp_gemm_kernel *kernel; /* ours; NULL: oneDNN's: */
     ndp_library_plan *library;
     UT_hash_handle hh;
 };
+
+/* Of oneDNN's products. Its kernels in C, all that it has for aarch64, add the k products of an element to C one by
+ * one: 3000 of them are off by more than 1e-6. */
+enum { LONGEST_SUM = 1024 };
 
 /* Plans live as long as the process: there are as many as distinct shapes. */
 static struct {
@@ -101,6 +106,18 @@ static ndp_status plan_widened(ndp_gemm *g) {
     return NDP_OK;
 }
 
+/* The first piece of k, to C, and all others, each to scratch memory. */
+static ndp_status plan_long(ndp_gemm *g) {
+    ndp_gemm_shape piece = g->shape;
+    piece.k = (piece.k - 1) % LONGEST_SUM + 1;
+    NDP_TRY(find_plan(&piece, &g->part[0]));
+    piece.k = LONGEST_SUM, piece.ldc = piece.n, piece.accumulate = false;
+    NDP_TRY(find_plan(&piece, &g->part[1]));
+    size_t first = g->part[0]->scratch_bytes, others = g->part[1]->scratch_bytes;
+    g->scratch_bytes = part_floats(&g->shape) * sizeof(float) + (first > others ? first : others);
+    return NDP_OK;
+}
+
 static ndp_status plan_whole(ndp_gemm *g) {
     const ndp_gemm_shape *s = &g->shape;
     g->kernel = s->library ? NULL : ndp_gemm_kernel_for(s->a);
@@ -108,6 +125,8 @@ static ndp_status plan_whole(ndp_gemm *g) {
         g->kernel = NULL;
         return plan_widened(g);
     }
+    if (!ndp_gemm_kernel_for(s->a) && s->k > LONGEST_SUM)
+        return plan_long(g);
     if (!g->kernel)
         return ndp_library_plan_make(s, &g->library, &g->scratch_bytes);
     g->scratch_bytes = g->kernel->scratch(s);
@@ -170,14 +189,25 @@ void ndp_gemm_add_parts(const ndp_gemm_shape *s, float *x, float *y, char *c) {
     }
 }
 
-static void run_parts(const ndp_gemm *plan, const char *a, const char *b, void *c, float *scratch) {
+static void run_parts(const ndp_gemm *plan, const void *a, const void *b, void *c, float *scratch) {
     const ndp_gemm_shape *s = &plan->shape;
     float *sums[2] = {scratch, scratch + part_floats(s)}, *rest = scratch + 2 * part_floats(s);
-    size_t first = (size_t)split_at(s);
+    int64_t first = split_at(s);
     ndp_gemm_run(plan->part[0], a, b, sums[0], rest);
-    ndp_gemm_run(plan->part[1], a + first * ndp_dtype_size(s->a) * (size_t)(s->trans_a ? s->lda : 1),
-                 b + first * ndp_dtype_size(s->b) * (size_t)(s->trans_b ? 1 : s->ldb), sums[1], rest);
+    ndp_gemm_run(plan->part[1], ndp_gemm_a_from(s, a, first), ndp_gemm_b_from(s, b, first), sums[1], rest);
     ndp_gemm_add_parts(s, sums[0], sums[1], c);
+}
+
+static void run_long(const ndp_gemm *plan, const void *a, const void *b, float *c, float *scratch) {
+    const ndp_gemm_shape *s = &plan->shape;
+    float *sums = scratch, *rest = scratch + part_floats(s);
+    ndp_gemm_run(plan->part[0], a, b, c, rest);
+    for (int64_t l = plan->part[0]->shape.k; l < s->k; l += LONGEST_SUM) {
+        ndp_gemm_run(plan->part[1], ndp_gemm_a_from(s, a, l), ndp_gemm_b_from(s, b, l), sums, rest);
+#pragma omp parallel for num_threads(s->threads) schedule(static)
+        for (int64_t i = 0; i < s->m; i++)
+            ndp_gemm_add(1, s->n, sums + i * s->n, c + i * s->ldc, s->ldc);
+    }
 }
 
 static void convert_rows(const void *from, ndp_dtype type, int64_t ld, void *to, ndp_dtype to_type, int64_t to_ld,
@@ -211,6 +241,8 @@ void ndp_gemm_run(const ndp_gemm *plan, const void *a, const void *b, void *c, v
     ndp_gemm_announce(s, a, b, c);
     if (s->split)
         run_parts(plan, a, b, c, scratch);
+    else if (plan->part[1])
+        run_long(plan, a, b, c, scratch);
     else if (plan->part[0])
         run_widened(plan, a, b, c, scratch);
     else if (plan->kernel)

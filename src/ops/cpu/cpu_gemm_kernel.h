@@ -25,6 +25,22 @@ extern const ndp_gemm_kernel ndp_bgemm_amx;        /* bf16, summed in fp32; by t
 const ndp_gemm_kernel *ndp_gemm_kernel_for(ndp_dtype t);
 /* Floats of a matrix, to a multiple of 64 bytes. */
 static inline size_t ndp_gemm_floats(int64_t rows, int64_t cols) { return ((size_t)(rows * cols) + 15) / 16 * 16; }
+/* An operand from its number l of k on. */
+static inline const char *ndp_gemm_from_k(const void *x, ndp_dtype type, int64_t ld, bool rows_are_k, int64_t l) {
+    return (const char *)x + (size_t)(l * (rows_are_k ? ld : 1)) * ndp_dtype_size(type);
+}
+static inline const char *ndp_gemm_a_from(const ndp_gemm_shape *s, const void *a, int64_t l) {
+    return ndp_gemm_from_k(a, s->a, s->lda, s->trans_a, l);
+}
+static inline const char *ndp_gemm_b_from(const ndp_gemm_shape *s, const void *b, int64_t l) {
+    return ndp_gemm_from_k(b, s->b, s->ldb, !s->trans_b, l);
+}
+/* C += x, which is [m][n], both in fp32. */
+static inline void ndp_gemm_add(int64_t m, int64_t n, const float *restrict x, float *restrict c, int64_t ldc) {
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++)
+            c[i * ldc + j] += x[i * n + j];
+}
 /* C (+)= x + y, which are [m][n]; y is overwritten. */
 void ndp_gemm_add_parts(const ndp_gemm_shape *s, float *x, float *y, char *c);
 /* What oneDNN uses when the calling thread calls it next. */

@@ -1,6 +1,7 @@
 /* Products without a plan: by one of our own kernels, which take any sizes, or by oneDNN's sgemm. That gets blocks of
  * the operands, copied to dense fp32, where they are bf16, or where k counts rows of B: it is half as fast on such rows
- * when they are far apart. The memory for blocks does not grow with k. With NDP_SUMS_SPLIT a product is two, of parts
+ * when they are far apart. The memory for blocks does not grow with k. The product of each block of k but the first is
+ * computed apart and added (LONGEST_SUM in cpu_gemm.c says why). With NDP_SUMS_SPLIT a product is two, of parts
  * of k, in fp32, which are added. The kernels of stacks (cpu_linear_stack.c) call it, from all of their threads. */
 #include "ops/cpu/cpu_gemm_kernel.h"
 
@@ -11,23 +12,12 @@ enum { BLOCK_K = 512, BLOCK_N = 128 };
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* An operand from its number l of k on. `first`: k counts its rows. */
-static const char *from_k(const void *x, ndp_dtype type, int64_t ld, bool first, int64_t l) {
-    return (const char *)x + (size_t)(l * (first ? ld : 1)) * ndp_dtype_size(type);
-}
-static const char *a_from(const ndp_gemm_shape *s, const void *a, int64_t l) {
-    return from_k(a, s->a, s->lda, s->trans_a, l);
-}
-static const char *b_from(const ndp_gemm_shape *s, const void *b, int64_t l) {
-    return from_k(b, s->b, s->ldb, !s->trans_b, l);
-}
-
 /* ---- scratch memory ---- */
 
-/* A block of A, one of B, and the sums of a C in bf16. */
+/* The product of a block of k, a block of A, one of B, and the sums of a C in bf16. */
 static size_t library_floats(const ndp_gemm_shape *s) {
     int64_t k = smaller(s->k, BLOCK_K);
-    return ndp_gemm_floats(s->m, k) + ndp_gemm_floats(k, smaller(s->n, BLOCK_N)) +
+    return ndp_gemm_floats(s->m, s->n) + ndp_gemm_floats(s->m, k) + ndp_gemm_floats(k, smaller(s->n, BLOCK_N)) +
            (s->c == NDP_F32 ? 0 : ndp_gemm_floats(s->m, s->n));
 }
 
@@ -67,35 +57,49 @@ static void copy_dense(const char *from, ndp_dtype type, int64_t ld, float *rest
 
 /* Columns col .. col+n-1 of B and k's l .. l+k-1, dense, as stored. */
 static void copy_b(const ndp_gemm_shape *s, const void *b, int64_t l, int64_t k, int64_t col, int64_t n, float *to) {
-    const char *from = b_from(s, b, l) + (size_t)(col * (s->trans_b ? s->ldb : 1)) * ndp_dtype_size(s->b);
+    const char *from = ndp_gemm_b_from(s, b, l) + (size_t)(col * (s->trans_b ? s->ldb : 1)) * ndp_dtype_size(s->b);
     if (s->trans_b)
         copy_dense(from, s->b, s->ldb, to, n, k);
     else
         copy_dense(from, s->b, s->ldb, to, k, n);
 }
 
-/* The product of a block of k is added to `sums`, which are C, or, when that is bf16, in scratch memory. */
+/* Blocks of A and B in fp32, as stored: all rows of A, n columns of B, k of both. */
+typedef struct blocks {
+    const float *a, *b;
+    int64_t lda, ldb, n, k;
+    bool first; /* of k */
+} blocks;
+
+/* The first product goes to C, or is added to it; each other one is computed in `apart`, and added. */
+static void multiply(const ndp_gemm_shape *s, const blocks *x, float *apart, float *c, int64_t ldc) {
+    dnnl_sgemm(s->trans_a ? 'T' : 'N', s->trans_b ? 'T' : 'N', s->m, x->n, x->k, 1, x->a, x->lda, x->b, x->ldb,
+               x->first && s->accumulate ? 1 : 0, x->first ? c : apart, x->first ? ldc : x->n);
+    if (!x->first)
+        ndp_gemm_add(s->m, x->n, apart, c, ldc);
+}
+
+/* `c`: C, or, when that is bf16, sums in scratch memory. */
 static void run_block(const ndp_gemm_shape *s, const float *a, const void *b, int64_t l, int64_t k, float *dense_b,
-                      float *sums, int64_t ld) {
-    float beta = s->accumulate || l > 0 ? 1 : 0;
+                      float *apart, float *c, int64_t ldc) {
     for (int64_t col = 0; col < s->n; col += BLOCK_N) {
         int64_t n = smaller(BLOCK_N, s->n - col);
         copy_b(s, b, l, k, col, n, dense_b);
-        dnnl_sgemm(s->trans_a ? 'T' : 'N', s->trans_b ? 'T' : 'N', s->m, n, k, 1, a, s->trans_a ? s->m : k, dense_b,
-                   s->trans_b ? k : n, beta, sums + col, ld);
+        multiply(s, &(blocks){a, dense_b, s->trans_a ? s->m : k, s->trans_b ? k : n, n, k, l == 0}, apart, c + col,
+                 ldc);
     }
 }
 
-static void run_blocks(const ndp_gemm_shape *s, const void *a, const void *b, void *c, float *scratch) {
+static void run_dense(const ndp_gemm_shape *s, const void *a, const void *b, void *c, float *apart) {
     int64_t most = smaller(s->k, BLOCK_K), ld = s->c == NDP_F32 ? s->ldc : s->n;
-    float *dense_a = scratch, *dense_b = dense_a + ndp_gemm_floats(s->m, most);
+    float *dense_a = apart + ndp_gemm_floats(s->m, s->n), *dense_b = dense_a + ndp_gemm_floats(s->m, most);
     float *sums = s->c == NDP_F32 ? c : dense_b + ndp_gemm_floats(most, smaller(s->n, BLOCK_N));
     if (s->accumulate && s->c != NDP_F32)
         convert_rows(c, s->c, s->ldc, sums, NDP_F32, s->n, s->m, s->n);
     for (int64_t l = 0; l < s->k; l += most) {
         int64_t k = smaller(most, s->k - l), rows = s->trans_a ? k : s->m, cols = s->trans_a ? s->m : k;
-        copy_dense(a_from(s, a, l), s->a, s->lda, dense_a, rows, cols);
-        run_block(s, dense_a, b, l, k, dense_b, sums, ld);
+        copy_dense(ndp_gemm_a_from(s, a, l), s->a, s->lda, dense_a, rows, cols);
+        run_block(s, dense_a, b, l, k, dense_b, apart, sums, ld);
     }
     if (s->c != NDP_F32)
         convert_rows(sums, NDP_F32, s->n, c, s->c, s->ldc, s->m, s->n);
@@ -103,11 +107,15 @@ static void run_blocks(const ndp_gemm_shape *s, const void *a, const void *b, vo
 
 static void run_library(const ndp_gemm_shape *s, const void *a, const void *b, void *c, float *scratch) {
     ndp_gemm_set_threads(1);
-    if (s->a == NDP_F32 && s->trans_b)
-        dnnl_sgemm(s->trans_a ? 'T' : 'N', 'T', s->m, s->n, s->k, 1, a, s->lda, b, s->ldb, s->accumulate ? 1 : 0, c,
-                   s->ldc);
-    else
-        run_blocks(s, a, b, c, scratch);
+    if (s->a != NDP_F32 || !s->trans_b) {
+        run_dense(s, a, b, c, scratch);
+        return;
+    }
+    for (int64_t l = 0; l < s->k; l += BLOCK_K) {
+        const void *from_a = ndp_gemm_a_from(s, a, l), *from_b = ndp_gemm_b_from(s, b, l);
+        multiply(s, &(blocks){from_a, from_b, s->lda, s->ldb, s->n, smaller(BLOCK_K, s->k - l), l == 0}, scratch, c,
+                 s->ldc);
+    }
 }
 
 static void run_whole(const ndp_gemm_shape *s, const void *a, const void *b, void *c, void *scratch) {
@@ -126,7 +134,7 @@ static void run_parts(const ndp_gemm_shape *s, const void *a, const void *b, voi
     part.k = at;
     run_whole(&part, a, b, x, rest);
     part.k = s->k - at;
-    run_whole(&part, a_from(s, a, at), b_from(s, b, at), y, rest);
+    run_whole(&part, ndp_gemm_a_from(s, a, at), ndp_gemm_b_from(s, b, at), y, rest);
     ndp_gemm_add_parts(s, x, y, c);
 }
 

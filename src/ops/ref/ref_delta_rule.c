@@ -184,14 +184,15 @@ static void row_backward(const delta_bwd *w, const delta_row *r, int64_t t, int6
     const delta_problem *p = &w->p;
     const ndp_view *dg = &w->c->out[3], *db = &w->c->out[4];
     double along = output_backward(w, r, t, h, after), by_decay = 0;
+    bool begins = ndp_delta_begins(p->start, t); /* nothing is decayed, though a fused product may leave its rounding */
     for (int64_t i = 0; i < p->d; i++)
         for (int64_t j = 0; j < p->e; j++) {
-            double decayed = after[i * p->e + j] - r->k[i] * r->d[j], read = -r->beta * w->dd[j];
+            double decayed = begins ? 0 : after[i * p->e + j] - r->k[i] * r->d[j], read = -r->beta * w->dd[j];
             double *ds = &w->ds[i * p->e + j];
             w->dk[t * p->d + i] += decayed * read;
             *ds += r->k[i] * read;
             by_decay += *ds * decayed;
-            *ds = ndp_delta_begins(p->start, t) ? 0 : *ds * r->decay;
+            *ds = begins ? 0 : *ds * r->decay;
         }
     if (ndp_present(dg))
         ndp_view_set(dg, t, h, by_decay);
