@@ -315,8 +315,8 @@ typedef enum ndp_op_kind {
  *                 and k of head h / (H/G), divided by their lengths, q also by sqrt(D), and a state S [D,E], which is 0
  *                 before the first row of a document. A row changes it, then reads it (ops/delta_rule.c):
  *                 S = exp(g) S, S += k d^T with d = sigmoid(b) (v - S^T k), o = S^T q
- *                 Of P pieces of rows (ops/row_pieces.h), states has the state before each piece and head; without it is
- *                 0. start as of conv_silu
+ *                 Of P pieces of rows (ops/row_pieces.h), states has the state before each piece and head; without
+ *                 it is 0. start as of conv_silu
  * delta_rule_bwd  (do [T,H*E], q, k, v, g, b, start~, states?, dstates? [P*H*D,E] wide)
  *                                                              -> dq?, dk?, dv?, dg? [T,H] wide, db? [T,H]
  *                 do may be wide when q is bf16. dstates: the gradient of the state after each piece; without it is 0
@@ -324,8 +324,8 @@ typedef enum ndp_op_kind {
  *                 what the rows of a piece do to the state S before it, of each piece and head: U [D,E] and A [D,D],
  *                 beside each other; the state after it is U + A S
  * delta_map_back  (do, q, k, g, b, start~)                     -> back [P*H*D,E] wide
- *                 V [D,E] of each piece and head: where dS is the gradient of the state after a piece, that of the state
- *                 before it is V + A^T dS
+ *                 V [D,E] of each piece and head: where dS is the gradient of the state after a piece, that of the
+ *                 state before it is V + A^T dS
  * delta_states    (maps [N*P*H*D,E+D] wide, backs? [N*P*H*D,E] wide) -> states [P*H*D,E] wide
  *                 of the maps of all N = attr.ranks ranks, the state before each piece of this rank; with backs, the
  *                 gradient of the state after it

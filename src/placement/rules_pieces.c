@@ -261,7 +261,7 @@ static ndp_status expect_state(const ndp_rule *r, int k, ndp_thing_kind kind, in
 }
 
 /* The state before each piece, operand k, is that after the rows before it; the gradient after it, operand k + 1, that
- * of the rows behind it. */
+ * of the rows after it. */
 static ndp_status expect_states(ndp_rule *r, int k, bool backward) {
     ndp_tile t;
     for (int64_t b = 0; b < ndp_row_pieces_here(&r->c->attr) && r->c->attr.ranks > 0; b++) {
@@ -374,7 +374,7 @@ static ndp_status compose_before(ndp_rule *r, const ndp_op_attr *a, int64_t b, i
     return make_state(r, NDP_THING_STATES, b, first, 0, at, 1);
 }
 
-/* The gradient of the state behind it: of the maps of all pieces behind it, from the last one on. */
+/* The gradient of the state after it: of the maps of all pieces past its end, from the last one on. */
 static ndp_status compose_behind(ndp_rule *r, const ndp_op_attr *a, int64_t b, int64_t first) {
     ndp_tile map, back;
     ndp_share part = 0;
