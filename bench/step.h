@@ -81,7 +81,8 @@ typedef struct job {
     /* results: medians; of rank 0: share of the step in begins and waits; of the communications' time that others'
      * work hid */
     double seconds, ratio, communicating, hidden;
-    double busy; /* as ratio, of the time that cores worked: other programs change it less */
+    double busy;   /* as ratio, of the time that cores worked: other programs change it less */
+    double worked; /* seconds of the processor, of all ranks */
     size_t planned;
     int64_t parameters; /* that a token meets */
     ndp_optimizer_name optimizer;
@@ -203,7 +204,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
     int data = ndp_mesh_group(&o.step.mesh, NDP_GROUP_DATA).count;
     double tokens = (double)j->samples * j->length * data;
     double floor_flops = 6.0 * (double)met_parameters(&f) * tokens;
-    double seconds[MOST], ratios[MOST], busy[MOST], best_peak = 0;
+    double seconds[MOST], ratios[MOST], busy[MOST], work[MOST], best_peak = 0;
     ndp_step_result r;
     for (int i = -2; i < j->steps; i++) {
         fill(e, j, &m.inputs->mixtures, f.vocab, (i + 2) * data + ndp_mesh_group(&o.step.mesh, NDP_GROUP_DATA).rank);
@@ -217,7 +218,8 @@ static ndp_status body(ndp_transport *t, void *arg) {
         best_peak = before > best_peak ? before : best_peak;
         best_peak = after > best_peak ? after : best_peak;
         if (i >= 0)
-            seconds[i] = took, ratios[i] = took / (floor_flops / (ranks * (before > after ? before : after))),
+            seconds[i] = took, work[i] = worked,
+            ratios[i] = took / (floor_flops / (ranks * (before > after ? before : after))),
             busy[i] = ratios[i] * worked / (took * ranks * j->threads);
     }
     if (rank == 0) {
@@ -226,7 +228,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
         ndp_program_budget(ndp_engine_program(e), &budget);
         double exposed = p->begin + p->wait;
         j->seconds = median(seconds, j->steps), j->ratio = median(ratios, j->steps), j->busy = median(busy, j->steps),
-        j->planned = budget.total;
+        j->worked = median(work, j->steps), j->planned = budget.total;
         j->communicating = exposed / p->total;
         j->hidden = p->under_way > 0 ? 1 - exposed / p->under_way : 0;
         if (!j->quiet)

@@ -212,9 +212,9 @@ void ndp_graph_append(ndp_graph *g, ndp_node_list list, const ndp_op *op, const 
     ndp_op_call call = {.op = op, .attr = &node.attr};
     ndp_view *in = call.in, *out = call.out;
     bool needs = false;
-    for (int i = 0; i < n_in; i++) {
-        node.in[i] = ins[i];
-        if (ins[i] != NDP_NONE) {
+    for (int i = 0; i < NDP_OP_MAX_IN; i++) {
+        node.in[i] = i < n_in ? ins[i] : NDP_NONE;
+        if (node.in[i] != NDP_NONE) {
             in[i] = g->values[ins[i]].view;
             needs |= g->values[ins[i]].needs_grad && !op->constant;
         }

@@ -13,7 +13,6 @@ typedef enum ndp_extent {
     NDP_EXTENT_TOKENS,    /* rows of a unit */
     NDP_EXTENT_QUERIES,   /* rows that this rank's attention makes */
     NDP_EXTENT_KEYS,      /* rows that it sees; with a cache, the rows of the cache */
-    NDP_EXTENT_SEQUENCE,  /* all rows of a micro-batch, in order, on every rank */
     NDP_EXTENT_POSITIONS, /* of a table by position */
     NDP_EXTENT_UNITS,     /* of the whole model */
     NDP_EXTENT_TEXTS,     /* that a cache is of */
@@ -27,7 +26,8 @@ typedef enum ndp_input_kind {
     NDP_INPUT_LABELS,       /* the ids to predict; -1: ignored */
     NDP_INPUT_POSITIONS,    /* of a row in its document */
     NDP_INPUT_STARTS,       /* the first row of its document: the first that a row may see */
-    NDP_INPUT_STATE_STARTS, /* the same: where layers with a state begin anew */
+    NDP_INPUT_STATE_STARTS, /* the same: where layers with a state begin anew, counted from row 0 of this rank's as if
+                               the rows before its piece stood before it (ops/row_pieces.h) */
     NDP_INPUT_SAMPLES,      /* the sample of a row in the micro-batch; -1: padding */
     NDP_INPUT_KEYS,         /* random words: what is dropped of a row follows from its own */
     NDP_INPUT_ROWS,         /* the row itself: its number in the micro-batch, or in the cache */

@@ -27,6 +27,7 @@
     X(gather_cp_again, always, "nodes", "gathers keys and values over cp again for input gradients")                   \
     X(unpack_again, packed, "nodes", "unpacks packed matrices again in both backwards, to keep none")                  \
     X(ring, ring, "nodes", "writes attention over cp as a ring of turns")                                              \
+    X(maps, maps, "nodes", "writes layers with a state over cp: maps of pieces of rows make the state before each")    \
     X(rounds, experts, "nodes",                                                                                        \
       "repeats the exchange of rows over ep for those that are beyond the capacity of a round")
 

@@ -209,12 +209,12 @@ void ndp_job_release(ndp_job *j) {
 
 static void note_states(const ndp_job *j, ndp_str *out) {
     const int *size = j->layout.size, heads = j->spec.layout.state_heads;
-    if (heads > 0 && heads / size[NDP_TP] % (size[NDP_CP] * size[NDP_SP]) != 0)
+    if (heads > 0 && heads / size[NDP_TP] % size[NDP_SP] != 0)
         ndp_str_addf(
             out,
-            "note: layers with a state have %d key heads, which tp %d x cp %d x sp %d do not divide: each rank "
-            "of cp and sp gathers all rows of its own, and computes them\n",
-            heads, size[NDP_TP], size[NDP_CP], size[NDP_SP]);
+            "note: layers with a state have %d key heads, which tp %d x sp %d do not divide: each rank of sp "
+            "gathers all rows that its rank of cp has, and computes them\n",
+            heads, size[NDP_TP], size[NDP_SP]);
 }
 
 void ndp_job_notes(const ndp_job *j, ndp_str *out) {

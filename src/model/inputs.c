@@ -48,7 +48,7 @@ static void add_common(ndp_model *m, const ndp_facts *f) {
         {true, OF("q_pos", ROWS, QUERIES, 1, NDP_I32)},
         {true, OF("q_low", STARTS, QUERIES, 1, NDP_I32)},
         {true, OF("k_pos", ROWS, KEYS, 1, NDP_I32)},
-        {f->delta.heads > 0, OF("all_low", STATE_STARTS, SEQUENCE, 1, NDP_I32)},
+        {f->delta.heads > 0, OF("state_low", STATE_STARTS, QUERIES, 1, NDP_I32)},
         {true, OF("loss_scale", LOSS_SCALE, ONE, 1, NDP_F64)},
         {true, OF("loss", LOSS, ONE, sums, NDP_F64)},
         {f->n_ropes > 0, FILLED("rope", TABLE, POSITIONS, f->ropes[0].dim, wide, fill_angles, 0)},
@@ -106,7 +106,6 @@ ndp_status ndp_decoder_inputs(ndp_model *m) {
                                        [NDP_EXTENT_TOKENS] = o->rows,
                                        [NDP_EXTENT_QUERIES] = o->rows,
                                        [NDP_EXTENT_KEYS] = cached ? o->keys : o->rows,
-                                       [NDP_EXTENT_SEQUENCE] = o->rows,
                                        [NDP_EXTENT_POSITIONS] = o->positions,
                                        [NDP_EXTENT_UNITS] = f->layers + 2,
                                        [NDP_EXTENT_TEXTS] = !cached        ? 0

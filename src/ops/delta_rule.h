@@ -16,8 +16,8 @@ enum { NDP_DELTA_CHUNK = 64 };
 /* Of the value heads, for each key head. */
 static inline int ndp_delta_group(const ndp_op_attr *a) { return a->heads / a->kv_heads; }
 
-/* Row t begins a document: the state before it is 0. */
-static inline bool ndp_delta_begins(const ndp_view *start, int64_t t) { return t == 0 || ndp_int_at(start, t) >= t; }
+/* Row t begins a document: the state before it is 0. The first row of a piece may go on with one. */
+static inline bool ndp_delta_begins(const ndp_view *start, int64_t t) { return ndp_int_at(start, t) >= t; }
 
 /* Of conv_step: rows of its tail, one that is not used where there is a single tap. */
 static inline int64_t ndp_tail_rows(int64_t taps) { return taps > 1 ? taps - 1 : 1; }

@@ -76,6 +76,7 @@ typedef struct ndp_op_flow {
     const ndp_op *node; /* the op of the node that the call was written for; NULL: its own */
     bool any, end;      /* any: for any node; end: behind the last row */
     bool sum;           /* for any node, where operand 0 is a gradient: the sum of contributions to one */
+    bool pieces; /* rows are of pieces (ops/row_pieces.h), and see those before them; without ranks all are here */
     ndp_flow_runs runs; /* for nodes that norm one run of columns, or several, in a row */
     uint64_t own;       /* numbers that are this rank's, not the node's, besides those that are so of all ops */
     ndp_flow_matrix in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT];

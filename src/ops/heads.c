@@ -6,9 +6,9 @@
 
 /* The nodes whose rows are exchanged for heads. */
 #define EXCHANGED                                                                                                      \
-    NDP_FLOWS({.node = &ndp_op_attention, .own = OWN}, {.node = &ndp_op_conv_silu, .own = OWN},                        \
-              {.node = &ndp_op_delta_rule, .own = OWN})
-enum { OWN = NDP_READS_head_dim };
+    NDP_FLOWS({.node = &ndp_op_attention, .own = OWN}, {.node = &ndp_op_conv_silu, .own = OWN | PIECES},               \
+              {.node = &ndp_op_delta_rule, .own = OWN | PIECES})
+enum { OWN = NDP_READS_head_dim, PIECES = NDP_READS_parts }; /* parts of those nodes are of rows */
 
 static ndp_status check(const ndp_op_call *c) {
     const ndp_op_attr *a = c->attr;

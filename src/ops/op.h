@@ -76,7 +76,7 @@ typedef enum ndp_collective {
     X(bool, values)        /* xent*: also the entropy and the best id of each row, without train */ \
     X(int, parts)          /* heads_*: cuts of the heads; xent_grad: slices of the vocabulary; document_sums: \
                               documents; choice_counts: samples; router_losses, stack_bias*: ranks with the same rows; \
-                              row_slopes: slices of the vocabulary */ \
+                              row_slopes: slices of the vocabulary; ops of pieces of rows: pieces of a rank */ \
     X(int64_t, first)      /* embedding*, xent*: the id that row 0 of the table stands for; heads_*: the first part; \
                               add_columns, dora*: the first column; attention: the sink of the first head; \
                               dropout: the model's column that column 0 is; \
@@ -89,13 +89,16 @@ typedef enum ndp_collective {
                               blocks continue from one to the next */ \
     X(int64_t, row_group)  /* unpack: so many rows count as one there; 0: each */ \
     X(bool, wide_grad)     /* linear, linear_stack, take_rows, xent_grad: dx, attention: dk and dv, give_rows: x, \
-                              conv_silu: dx, delta_rule: db, \
+                              conv_silu, piece_ends: dx, delta_rule: db, \
                               latent_keys: dshared are stored wide (ndp_wide); collectives, heads_*: the gradient \
                               arrives wide, and its sum is stored as `type` */ \
     X(ndp_dtype, type)     /* copy, unpack: of the output; see wide_grad */ \
     X(int, all_parts)      /* heads_*: parts of all ranks with these heads; `parts` of them from `first` on are cut here */ \
     X(int, group)          /* collectives: an ndp_group_kind */ \
-    X(int, ranks)          /* of that group; route_exchange: that have the experts */ \
+    X(int, ranks)          /* of that group; route_exchange: that have the experts; ops of pieces of rows: see \
+                              ops/row_pieces.h */ \
+    X(int, place)          /* the same: this rank among them */ \
+    X(int, ends)           /* piece_ends: rows of a piece */ \
     X(int64_t, go)         /* all_to_all_rows: rows of x, the most that go, */ \
     X(int64_t, come)       /* and rows of y, the most that come; */ \
     X(int64_t, mean)       /* all_to_all_rows: how many go on average, linear_stack*: how many rows have an expert \
@@ -290,22 +293,42 @@ typedef enum ndp_op_kind {
  *                 each column by its own taps: y[t] = sum of w[j] x[t - j] over j < J with t - j >= start[t]
  * causal_conv_dx  (dy [T,C], w [J,C], start~ [T,1], acc? [T,C]) -> dx [T,C]             dx = acc + d/dx
  * causal_conv_dw  (dy [T,C], x [T,C], start~ [T,1])            -> dw [J,C]
- * conv_silu       (x [T,C], w [C,J], start~ [T,1])             -> y [T,C]
+ * conv_silu       (x [T,C], w [C,J], start~ [T,1], ends? [E,C]) -> y [T,C]
  *                 y = silu(u), u as y of causal_conv, but taps are as files have them: a row of w is a column's, and
  *                 its last number weighs the row itself. J <= NDP_MAX_TAPS. w may have more rows: those of
- *                 x begin at attr.first, and dw is 0 elsewhere
- * conv_silu_dx    (dy [T,C], x [T,C], w [C,J], start~ [T,1], acc? [T,C]) -> dx [T,C]    dx = acc + d/dx
- * conv_silu_dw    (dy [T,C], x [T,C], w [C,J], start~ [T,1])   -> dw [C,J]
+ *                 x begin at attr.first, and dw is 0 elsewhere. Of pieces of rows (ops/row_pieces.h), ends has the last
+ *                 rows of the pieces of all ranks (piece_ends); start counts the rows of x, and those before a piece
+ *                 as if they stood before its first row there, below 0 too
+ * conv_silu_dx    (dy [T,C], x [T,C], w [C,J], start~ [T,1], acc? [T,C], ends?) -> dx [T,C]
+ *                 dx = acc + d/dx
+ * conv_silu_dw    (dy [T,C], x [T,C], w [C,J], start~ [T,1], ends?) -> dw [C,J]
+ * conv_silu_dends (dy [T,C], x [T,C], w [C,J], start~ [T,1], ends [E,C]) -> dends [E,C] wide
+ * piece_ends      (x [T,C])                                    -> y [P*n,C]
+ *                 the last n = attr.ends rows of each of P = attr.parts pieces
+ * piece_ends_dx   (dy [P*n,C], x [T,C], acc? [T,C])            -> dx [T,C]              wide with attr.wide_grad
  * delta_decay     (a [T,H], alog [1,H], dt [1,H])              -> g [T,H] wide          g = -exp(alog) softplus(a + dt)
  * delta_decay_da  (dg [T,H] wide, a, alog, dt)                 -> da [T,H]
  * delta_decay_dlog, delta_decay_ddt (dg [T,H] wide, a, alog, dt) -> dalog, ddt [1,H]    alog and dt may be wide
- * delta_rule      (q [T,G*D], k [T,G*D], v [T,H*E], g [T,H] wide, b [T,H], start~ [T,1]) -> o [T,H*E]
+ * delta_rule      (q [T,G*D], k [T,G*D], v [T,H*E], g [T,H] wide, b [T,H], start~ [T,1], states? [P*H*D,E] wide)
+ *                                                              -> o [T,H*E]
  *                 G = attr.kv_heads, D = attr.head_dim, E = attr.v_dim, or D without. Head h of H = attr.heads has q
  *                 and k of head h / (H/G), divided by their lengths, q also by sqrt(D), and a state S [D,E], which is 0
  *                 before the first row of a document. A row changes it, then reads it (ops/delta_rule.c):
  *                 S = exp(g) S, S += k d^T with d = sigmoid(b) (v - S^T k), o = S^T q
- * delta_rule_bwd  (do [T,H*E], q, k, v, g, b, start~)          -> dq?, dk?, dv?, dg? [T,H] wide, db? [T,H]
- *                 do may be wide when q is bf16
+ *                 Of P pieces of rows (ops/row_pieces.h), states has the state before each piece and head; without
+ *                 it is 0. start as of conv_silu
+ * delta_rule_bwd  (do [T,H*E], q, k, v, g, b, start~, states?, dstates? [P*H*D,E] wide)
+ *                                                              -> dq?, dk?, dv?, dg? [T,H] wide, db? [T,H]
+ *                 do may be wide when q is bf16. dstates: the gradient of the state after each piece; without it is 0
+ * delta_map       (k, v, g, b, start~)                         -> map [P*H*D,E+D] wide
+ *                 what the rows of a piece do to the state S before it, of each piece and head: U [D,E] and A [D,D],
+ *                 beside each other; the state after it is U + A S
+ * delta_map_back  (do, q, k, g, b, start~)                     -> back [P*H*D,E] wide
+ *                 V [D,E] of each piece and head: where dS is the gradient of the state after a piece, that of the
+ *                 state before it is V + A^T dS
+ * delta_states    (maps [N*P*H*D,E+D] wide, backs? [N*P*H*D,E] wide) -> states [P*H*D,E] wide
+ *                 of the maps of all N = attr.ranks ranks, the state before each piece of this rank; with backs, the
+ *                 gradient of the state after it
  * scale           (x [T,N])                                    -> x in place            x = attr.scale x
  * scale_by        (x [T,N], by [1,1] wide)                     -> x in place            x = by x; by has no gradient
  * cap             (x [T,N])                                    -> x in place            x = c tanh(x / c), c = attr.cap
@@ -535,12 +558,18 @@ typedef enum ndp_op_kind {
     ROWS(conv_silu) \
     ROWS(conv_silu_dx) \
     ROWS(conv_silu_dw) \
+    ROWS(conv_silu_dends) \
+    ROWS(piece_ends) \
+    ROWS(piece_ends_dx) \
     ROWS(delta_decay) \
     ROWS(delta_decay_da) \
     COLUMNS(delta_decay_dlog) \
     COLUMNS(delta_decay_ddt) \
     WHOLE(delta_rule) \
     WHOLE(delta_rule_bwd) \
+    WHOLE(delta_map) \
+    WHOLE(delta_map_back) \
+    WHOLE(delta_states) \
     ROWS(scale) \
     ROWS(scale_by) \
     ROWS(cap) \

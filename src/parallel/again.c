@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-enum { REPEATED = 5 };
+enum { REPEATED = 4 };
 
 typedef struct again again;
 struct again {
@@ -126,13 +126,12 @@ ndp_status ndp_take_again(ndp_graph *g, ndp_node_list list) {
 }
 
 ndp_status ndp_states_again(ndp_graph *g, ndp_node_list list) {
-    return write_again((again){
-        .g = g,
-        .list = list,
-        .make = repeat,
-        .ahead = true,
-        .ops = {&ndp_op_conv_silu, &ndp_op_all_gather, &ndp_op_heads_split, &ndp_op_all_to_all, &ndp_op_chunk_order},
-        .groups = NDP_GROUP_BIT(NDP_GROUP_SP) | NDP_GROUP_BIT(NDP_GROUP_CP)});
+    return write_again((again){.g = g,
+                               .list = list,
+                               .make = repeat,
+                               .ahead = true,
+                               .ops = {&ndp_op_conv_silu, &ndp_op_all_gather, &ndp_op_heads_split, &ndp_op_all_to_all},
+                               .groups = NDP_GROUP_BIT(NDP_GROUP_SP)});
 }
 
 ndp_status ndp_unpack_again(ndp_graph *g, ndp_node_list list) {

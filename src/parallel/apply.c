@@ -137,6 +137,8 @@ static ndp_status pass_unpack_again(ndp_pass *p) {
 
 static ndp_status pass_ring(ndp_pass *p) { return ndp_context_ring(p->to, &p->rows); }
 
+static ndp_status pass_maps(ndp_pass *p) { return ndp_context_maps(p->to); }
+
 static ndp_status pass_rounds(ndp_pass *p) { return ndp_write_rounds(p->to); }
 
 /* The inputs, with the rows of this rank. A cache is not cut. */
@@ -150,7 +152,6 @@ static ndp_status pass_rows(ndp_pass *p) {
     in->mixtures.n = 0; /* counted with the units */
     in->rows[NDP_EXTENT_TOKENS] = rows->tokens;
     in->rows[NDP_EXTENT_QUERIES] = rows->queries;
-    in->rows[NDP_EXTENT_SEQUENCE] = rows->padded;
     if (whole->opts.mode != NDP_MODEL_CACHED)
         in->rows[NDP_EXTENT_KEYS] = rows->keys;
     return NDP_OK;
@@ -260,10 +261,10 @@ static bool when_training(const ndp_pass *p) { return p->whole->opts.mode == NDP
 
 static bool when_experts(const ndp_pass *p) { return ndp_graph_has_op(p->to, &ndp_op_take_rows); }
 
-/* Only ranks that exchange or gather rows keep more of them otherwise. */
-static bool when_states(const ndp_pass *p) {
-    return p->rows.cp * p->rows.sp > 1 && ndp_graph_has_op(p->to, &ndp_op_conv_silu);
-}
+/* Only ranks that exchange or gather rows over sp keep more of them otherwise. */
+static bool when_states(const ndp_pass *p) { return p->rows.sp > 1 && ndp_graph_has_op(p->to, &ndp_op_conv_silu); }
+
+static bool when_maps(const ndp_pass *p) { return p->rows.cp > 1 && ndp_graph_has_op(p->to, &ndp_op_delta_rule); }
 
 static bool when_packed(const ndp_pass *p) {
     bool packed = false;

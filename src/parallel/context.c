@@ -115,86 +115,80 @@ ndp_status ndp_context_attention(ndp_pass *p) {
 
 /* ---- layers with a state ----
  *
- * Rows follow each other, so a state sees all of them; but each head has its own. Over sp, and over cp too, all_to_all
- * exchanges rows for key heads with all that belongs to them, as for attention, and heads for rows after it.
+ * A state sees all rows before it. Over cp a rank has one or two pieces of rows (ops/row_pieces.h), and runs them from
+ * the states before them, which state_maps.c makes. The convolution before it takes the last rows of the pieces before
+ * its own, which are gathered; their gradient goes back.
  *
- * If there are too few key heads for that, each rank of cp and sp gathers all rows of what a state is made of, and
- * computes the same as the others; it goes on with its own rows of the result. The gradient of the others' rows is 0
- * here, and the sums of the gathers' backward complete what the ranks make of the rest.
- *
- * A zig-zag cut has the rows in another order: they are brought into their own before, and back after it. */
+ * Each head has a state of its own. So over sp all_to_all exchanges rows for key heads with all that belongs to them,
+ * as for attention, and heads for rows after it. If there are too few key heads for that, each rank of sp gathers all
+ * rows of what a state is made of, and computes the same as the others; it goes on with its own rows of the result. The
+ * gradient of the others' rows is 0 here, and the sums of the gathers' backward complete what the ranks make of the
+ * rest. */
 
-static const ndp_group_kind sequence_groups[] = {NDP_GROUP_SP, NDP_GROUP_CP};
+/* `heads`: key heads that this rank has before the exchange. */
+static bool exchanges(const ndp_pass *p, int heads) { return heads % p->rows.sp == 0; }
 
-static int ranks_of(const ndp_pass *p, int i) { return i == 0 ? p->rows.sp : p->rows.cp; }
-
-/* Of key heads that this rank has before the exchange. */
-static bool exchanges(const ndp_pass *p, int heads) { return heads % (p->rows.cp * p->rows.sp) == 0; }
-
-/* Rows of all ranks of cp in their order; back: rank by rank. */
-static int in_order(ndp_pass *p, int x, bool back) {
-    ndp_op_attr attr = {.ranks = p->rows.cp, .inverse = back};
-    return p->rows.zigzag ? ndp_graph_op1(p->to, &ndp_op_chunk_order, &attr, p->to->values[x].name, &x, 1) : x;
-}
-
-/* Gathered. The gradient arrives wide, and is rounded when it is summed. */
-static int gather_all(ndp_pass *p, int x) {
-    ndp_dtype type = p->to->values[x].view.dtype;
-    for (int i = 0; i < NDP_COUNT(sequence_groups); i++) {
-        ndp_op_attr attr = over(sequence_groups[i], ranks_of(p, i));
-        attr.type = i == 1 && p->rows.sp > 1 ? ndp_wide(type) : type, attr.wide_grad = ndp_wide(type) != type;
-        int rows = attr.ranks > 1 ? ndp_pass_contiguous(p, x) : x;
-        if (attr.ranks > 1)
-            x = ndp_graph_op1(p->to, &ndp_op_all_gather, &attr, p->to->values[rows].name, &rows, 1);
-    }
-    return x;
-}
-
-/* How the columns of `heads` key heads are cut over the group of `ranks`. */
-static ndp_op_attr cut_columns(int64_t columns, int heads, int ranks) {
+/* How the columns of `heads` key heads are cut over sp. */
+static ndp_op_attr cut_columns(const ndp_pass *p, int64_t columns, int heads) {
+    int ranks = p->rows.sp;
     return (ndp_op_attr){.parts = ranks, .heads = heads, .head_dim = (int)(columns / heads), .all_parts = ranks};
 }
 
-/* All rows of a value of which this rank has its tokens and `heads` key heads; of its own key heads if they are
- * exchanged. */
-static int all_rows(ndp_pass *p, int x, int heads) {
-    if (!exchanges(p, heads))
-        return in_order(p, gather_all(p, x), false);
-    for (int i = 0; i < NDP_COUNT(sequence_groups); i++) {
-        int ranks = ranks_of(p, i);
-        if (ranks > 1)
-            x = rows_for_heads(p, x, cut_columns(p->to->values[x].view.cols, heads, ranks), sequence_groups[i]);
-        heads /= ranks;
-    }
-    return in_order(p, x, false);
+/* The rows of a rank of cp, of a value of which this rank has its tokens and `heads` key heads; of its own key heads if
+ * they are exchanged. The gradient of gathered rows arrives wide, and is rounded when it is summed. */
+static int rows_of_context(ndp_pass *p, int x, int heads) {
+    if (p->rows.sp == 1)
+        return x;
+    const ndp_view v = p->to->values[x].view;
+    if (exchanges(p, heads))
+        return rows_for_heads(p, x, cut_columns(p, v.cols, heads), NDP_GROUP_SP);
+    ndp_op_attr attr = over(NDP_GROUP_SP, p->rows.sp);
+    attr.type = v.dtype, attr.wide_grad = ndp_wide(v.dtype) != v.dtype;
+    int rows = ndp_pass_contiguous(p, x);
+    return ndp_graph_op1(p->to, &ndp_op_all_gather, &attr, p->to->values[rows].name, &rows, 1);
 }
 
 static int own_rows(ndp_pass *p, int x, int heads) {
-    const ndp_row_cut *rows = &p->rows;
-    x = in_order(p, x, true);
-    if (!exchanges(p, heads))
-        return ndp_graph_rows(p->to, x, rows->cp_rank * rows->queries + rows->sp_rank * rows->tokens, rows->tokens);
-    int here = heads / (rows->sp * rows->cp);
-    for (int i = NDP_COUNT(sequence_groups) - 1; i >= 0; i--) {
-        int ranks = ranks_of(p, i);
-        here *= ranks;
-        if (ranks > 1)
-            x = heads_for_rows(p, x, cut_columns(p->to->values[x].view.cols * ranks, here, ranks), sequence_groups[i]);
-    }
-    return x;
+    if (p->rows.sp == 1)
+        return x;
+    return exchanges(p, heads)
+               ? heads_for_rows(p, x, cut_columns(p, p->to->values[x].view.cols * p->rows.sp, heads), NDP_GROUP_SP)
+               : ndp_graph_rows(p->to, x, p->rows.sp_rank * p->rows.tokens, p->rows.tokens);
 }
 
-/* Of (x, taps, starts): all rows of the result. */
+static ndp_op_attr in_pieces(const ndp_pass *p, ndp_op_attr attr) {
+    if (p->rows.cp > 1)
+        attr.ranks = p->rows.cp, attr.parts = p->rows.zigzag ? 2 : 1, attr.place = p->rows.cp_rank;
+    return attr;
+}
+
+/* The last `n` rows of the pieces of all ranks of cp. */
+static int ends_of_pieces(ndp_pass *p, int x, ndp_op_attr attr, int n) {
+    const char *name = p->to->values[x].name;
+    ndp_dtype type = p->to->values[x].view.dtype, wide = ndp_wide(type);
+    ndp_op_attr gather = over(NDP_GROUP_CP, p->rows.cp);
+    gather.wide_grad = wide != type, gather.type = attr.wide_grad ? wide : type;
+    attr.ends = n;
+    int ends = ndp_graph_op1(p->to, &ndp_op_piece_ends, &attr, name, &x, 1);
+    return ndp_graph_op1(p->to, &ndp_op_all_gather, &gather, name, &ends, 1);
+}
+
+/* Of (x, taps, starts). */
 ndp_status ndp_context_filter(ndp_pass *p) {
     int heads = ndp_local_heads(p->mesh, p->node->attr.heads);
-    int ins[] = {all_rows(p, ndp_pass_in(p, 0), heads), ndp_pass_in(p, 1), ndp_pass_in(p, 2)};
+    int ins[4] = {rows_of_context(p, ndp_pass_in(p, 0), heads), ndp_pass_in(p, 1), ndp_pass_in(p, 2), NDP_NONE};
     ndp_op_attr attr = ndp_local_attr(p->mesh, p->node->attr);
     if (exchanges(p, heads))
-        attr.first = (p->rows.sp_rank * p->rows.cp + p->rows.cp_rank) * p->to->values[ins[0]].view.cols;
+        attr.first = p->rows.sp_rank * p->to->values[ins[0]].view.cols;
     else
         attr.wide_grad = p->to->compute != ndp_wide(p->to->compute);
+    int64_t before = p->to->values[ins[1]].view.cols - 1, piece = p->rows.queries / (p->rows.zigzag ? 2 : 1);
+    if (p->rows.cp > 1 && before > 0) {
+        attr = in_pieces(p, attr);
+        ins[3] = ends_of_pieces(p, ins[0], attr, (int)(before < piece ? before : piece));
+    }
     const char *name = p->from->values[p->node->out[0]].name;
-    ndp_pass_out(p, 0, ndp_graph_op1(p->to, p->node->op, &attr, name, ins, 3),
+    ndp_pass_out(p, 0, ndp_graph_op1(p->to, p->node->op, &attr, name, ins, 4),
                  p->tp > 1 ? NDP_SPREAD_COLS : NDP_SPREAD_SAME);
     return p->to->status;
 }
@@ -202,10 +196,10 @@ ndp_status ndp_context_filter(ndp_pass *p) {
 /* Of (q, k, v, decay, b, starts): q, k and v were filtered. */
 ndp_status ndp_context_delta(ndp_pass *p) {
     int ins[6];
-    ndp_op_attr attr = ndp_local_attr(p->mesh, p->node->attr);
-    int heads = attr.kv_heads, ranks = exchanges(p, heads) ? p->rows.cp * p->rows.sp : 1;
+    ndp_op_attr attr = in_pieces(p, ndp_local_attr(p->mesh, p->node->attr));
+    int heads = attr.kv_heads, ranks = exchanges(p, heads) ? p->rows.sp : 1;
     for (int i = 0; i < 6; i++)
-        ins[i] = i == 3 || i == 4 ? all_rows(p, ndp_pass_in(p, i), heads) : ndp_pass_in(p, i);
+        ins[i] = i == 3 || i == 4 ? rows_of_context(p, ndp_pass_in(p, i), heads) : ndp_pass_in(p, i);
     attr.heads /= ranks, attr.kv_heads /= ranks;
     attr.wide_grad = !exchanges(p, heads) && p->to->compute != ndp_wide(p->to->compute);
     int o = ndp_graph_op1(p->to, p->node->op, &attr, p->from->values[p->node->out[0]].name, ins, 6);

@@ -113,6 +113,8 @@ ndp_status ndp_tensor_check_mesh(const ndp_model *whole, const ndp_mesh *mesh);
 
 /* Writes the attention nodes of a derived graph as rings (cp > 1 with how.cp_method NDP_CP_RING). */
 ndp_status ndp_context_ring(ndp_graph *g, const ndp_row_cut *rows);
+/* Writes the delta rules of a derived graph over cp by maps of their pieces of rows. */
+ndp_status ndp_context_maps(ndp_graph *g);
 /* Writes the later rounds of rows to experts of other ranks into all lists of a graph. The last pass: they repeat
  * nodes.
  */

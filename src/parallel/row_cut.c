@@ -33,7 +33,7 @@ static int64_t row_of(const ndp_row_cut *r, int cp_rank, int64_t i) {
 }
 
 int64_t ndp_row_cut_at(const ndp_row_cut *r, ndp_extent extent, int64_t i) {
-    if (extent == NDP_EXTENT_DOCUMENTS || extent == NDP_EXTENT_SEQUENCE)
+    if (extent == NDP_EXTENT_DOCUMENTS)
         return i;
     if (extent == NDP_EXTENT_TOKENS)
         return row_of(r, r->cp_rank, r->sp_rank * r->tokens + i);

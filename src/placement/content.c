@@ -34,7 +34,7 @@ static void sort(ndp_content *c, int (*order)(const void *, const void *)) {
 /* Statistics of logits are of one slice each: tiles of two slices stay apart. */
 static bool continues(const ndp_tile *a, const ndp_tile *b, bool right) {
     if (!ndp_things_equal(a->what, b->what) || a->share != b->share || a->among != b->among || a->fold != b->fold ||
-        (right && a->what.kind == NDP_THING_STATS))
+        a->from != b->from || a->to != b->to || (right && a->what.kind == NDP_THING_STATS))
         return false;
     return right ? a->row == b->row && a->rows == b->rows && a->col + a->cols == b->col && a->at_row == b->at_row &&
                        a->at_col + a->cols == b->at_col
@@ -80,7 +80,8 @@ bool ndp_contents_equal(const ndp_content *a, const ndp_content *b) {
         const ndp_tile *x = &a->tiles[i], *y = &b->tiles[i];
         same = x->row == y->row && x->rows == y->rows && x->col == y->col && x->cols == y->cols &&
                x->at_row == y->at_row && x->at_col == y->at_col && ndp_things_equal(x->what, y->what) &&
-               x->share == y->share && x->among == y->among && x->fold == y->fold;
+               x->share == y->share && x->among == y->among && x->fold == y->fold && x->from == y->from &&
+               x->to == y->to;
     }
     return same;
 }

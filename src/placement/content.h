@@ -30,7 +30,13 @@
     X(STATS, A_NODE, "statistics of logits", "")   /* at_col: the first id of the slice, share: of the vocabulary */   \
     X(LOSSES, A_NODE, "losses of its router", "")  /* of rows */                                                       \
     X(SQUARES, A_NODE, "the mean of squares", "")  /* that it norms by */                                              \
-    X(DSQUARES, A_NODE, "the gradient of the mean of squares", "")
+    X(DSQUARES, A_NODE, "the gradient of the mean of squares", "")                                                     \
+    /* Of a layer with a state, by value head: rows are D for each head, at_row D times the head. Of rows [from, to)   \
+     * of the micro-batch (rules_pieces.c). */                                                                         \
+    X(MAPS, A_NODE, "a map of the state", "")                                                                          \
+    X(STATES, A_NODE, "a state", "") /* after rows [0, to) */                                                          \
+    X(BACKS, A_NODE, "a map of the state's gradient", "")                                                              \
+    X(DSTATES, A_NODE, "the gradient of a state", "") /* before rows from `from` on */
 
 typedef enum ndp_thing_of {
     NDP_OF_NOTHING,
@@ -58,6 +64,7 @@ static inline bool ndp_things_equal(ndp_thing a, ndp_thing b) { return a.kind ==
 typedef struct ndp_tile {
     int64_t row, rows, col, cols; /* in the matrix */
     int64_t at_row, at_col;       /* in the thing */
+    int64_t from, to;             /* rows of the micro-batch that a map or a state is of; else 0 */
     uint64_t among;               /* not 0: the rows are in some order; of which set they are (rules_experts.c) */
     int fold;                     /* not 0: it stands for the rows of that fold (row_sets.h), the first is 1 */
     ndp_thing what;

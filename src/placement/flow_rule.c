@@ -99,20 +99,6 @@ static ndp_status expect_operand(ndp_rule *r, int k, const ndp_flow_matrix *m, i
     return ndp_expect(r, k, input ? NDP_THING_DATA : NDP_THING_VALUE, value, !input && kinds[m->is].complete);
 }
 
-/* Rows of zeros beside rows of a gradient: nothing of the gradient of those rows, for an op that has all rows (T). */
-static void take_zeros(ndp_content *d_o) {
-    const ndp_tile *some = NULL;
-    for (int i = 0; i < d_o->n; i++)
-        some = d_o->tiles[i].what.kind == NDP_THING_ZERO ? some : &d_o->tiles[i];
-    for (int i = 0; some && i < d_o->n; i++) {
-        ndp_tile *t = &d_o->tiles[i];
-        if (t->what.kind != NDP_THING_ZERO)
-            continue;
-        t->what = some->what, t->share = 0;
-        t->at_row = t->row + some->at_row - some->row, t->at_col = t->col + some->at_col - some->col;
-    }
-}
-
 static ndp_status expect(ndp_rule *r, int k) {
     const ndp_flow_matrix *m = &r->flow->in[k];
     ndp_thing_kind thing = kinds[m->is].thing;
@@ -125,8 +111,8 @@ static ndp_status expect(ndp_rule *r, int k) {
         return NDP_OK;
     if (thing == NDP_THING_VALUE && kinds[m->is].of == AN_OPERAND)
         return expect_operand(r, k, m, value);
-    if (m->is == NDP_FLOW_D_RESULT && m->axes[0] == 'T')
-        take_zeros(&r->in[k]);
+    if (m->is == NDP_FLOW_D_RESULT && r->flow->pieces)
+        NDP_TRY(ndp_take_zeros(r, k));
     NDP_TRY(ndp_expect(r, k, thing, value, kinds[m->is].complete));
     for (int i = 0; i < r->in[k].n && thing == NDP_THING_PRODUCT; i++) /* without its bias: it becomes the value */
         r->in[k].tiles[i].what.kind = NDP_THING_VALUE;
@@ -239,11 +225,15 @@ static const struct {
     [NDP_OP_attention_merge] = {NULL, ndp_after_attention_merge},
     [NDP_OP_chunk_order] = {NULL, ndp_after_chunk_order},
     [NDP_OP_conv_silu] = {ndp_before_taps, NULL},
+    [NDP_OP_conv_silu_dends] = {ndp_before_taps, ndp_after_conv_dends},
     [NDP_OP_conv_silu_dw] = {ndp_before_taps, ndp_after_taps},
-    [NDP_OP_conv_silu_dx] = {ndp_before_taps, NULL},
+    [NDP_OP_conv_silu_dx] = {ndp_before_taps, ndp_after_conv_dx},
     [NDP_OP_copy] = {NULL, ndp_after_copy},
+    [NDP_OP_delta_map] = {ndp_before_delta_rule, ndp_after_delta_map},
+    [NDP_OP_delta_map_back] = {ndp_before_delta_rule, ndp_after_delta_map_back},
     [NDP_OP_delta_rule] = {ndp_before_delta_rule, NULL},
     [NDP_OP_delta_rule_bwd] = {ndp_before_delta_rule, ndp_after_delta_rule_bwd},
+    [NDP_OP_delta_states] = {NULL, ndp_after_delta_states},
     [NDP_OP_dora] = {ndp_before_columns, NULL},
     [NDP_OP_dora_dm] = {ndp_before_columns, NULL},
     [NDP_OP_dropout] = {ndp_before_dropout, NULL},
@@ -256,6 +246,8 @@ static const struct {
     [NDP_OP_linear_stack] = {ndp_before_stack, NULL},
     [NDP_OP_linear_stack_dw] = {ndp_before_stack, NULL},
     [NDP_OP_linear_stack_dx] = {ndp_before_stack, NULL},
+    [NDP_OP_piece_ends] = {NULL, ndp_after_piece_ends},
+    [NDP_OP_piece_ends_dx] = {NULL, ndp_after_piece_ends_dx},
     [NDP_OP_rope] = {ndp_before_rope, NULL},
     [NDP_OP_route_exchange] = {NULL, ndp_after_route_exchange},
     [NDP_OP_route_order] = {NULL, ndp_after_route_order},
@@ -297,6 +289,8 @@ ndp_status ndp_rule_judge(ndp_rule *r) {
         for (int axis = 0; axis < 2 && ndp_flow_is_compared(r, k); axis++)
             NDP_TRY(is_capital(r->flow->in[k].axes[axis]) ? expect_whole(r, k, axis) : NDP_OK);
     }
+    if (r->flow->pieces)
+        NDP_TRY(ndp_before_pieces(r));
     if (functions[id].before)
         NDP_TRY(functions[id].before(r));
     NDP_TRY(ndp_flow_meet(r));

@@ -4,6 +4,7 @@
  *   rules_columns.c    sums of gradients, copies, halves of gates, columns inside of others
  *   rules_product.c    packed matrices, stacks of products
  *   rules_attention.c  attention, its merge and backward, heads
+ *   rules_pieces.c     layers with a state over pieces of rows
  *   rules_experts.c    rows that stand by expert
  *   rules_head.c       the loss over slices of the vocabulary
  *   rules_group.c      collectives
@@ -140,13 +141,21 @@ ndp_rule_fn ndp_rule_judge;
 
 /* rules_columns.c */
 ndp_rule_fn ndp_add_gradients; /* result 0 is the sum of operands 0 and 1, contributions to one gradient */
-ndp_rule_fn ndp_after_copy, ndp_before_gated, ndp_after_gated_bwd, ndp_before_rope, ndp_before_delta_rule,
-    ndp_after_delta_rule_bwd, ndp_before_dropout, ndp_before_columns, ndp_before_taps, ndp_after_taps;
+ndp_rule_fn ndp_after_copy, ndp_before_gated, ndp_after_gated_bwd, ndp_before_rope, ndp_before_dropout,
+    ndp_before_columns, ndp_before_taps, ndp_after_taps;
 /* rules_product.c */
 ndp_rule_fn ndp_after_unpack, ndp_before_stack, ndp_before_stack_bias, ndp_after_stack_bias;
 /* rules_attention.c */
 ndp_rule_fn ndp_after_attention, ndp_after_attention_bwd, ndp_after_attention_merge, ndp_after_attention_dsink,
     ndp_after_heads_split, ndp_after_heads_merge, ndp_after_chunk_order;
+/* rules_pieces.c */
+ndp_rule_fn ndp_before_pieces, ndp_after_conv_dx, ndp_after_conv_dends, ndp_after_piece_ends, ndp_after_piece_ends_dx,
+    ndp_before_delta_rule, ndp_after_delta_rule_bwd, ndp_after_delta_map, ndp_after_delta_map_back,
+    ndp_after_delta_states;
+/* Operand `ends` has the rows before each piece, in the columns of x, operand `x`. */
+ndp_status ndp_expect_ends(const ndp_rule *r, int x, int ends);
+/* Of a gradient, operand k: rows of zeros are nothing of the gradient of those rows. */
+ndp_status ndp_take_zeros(ndp_rule *r, int k);
 /* rules_experts.c */
 ndp_rule_fn ndp_after_route_order, ndp_after_route_exchange, ndp_before_take_rows, ndp_after_take_rows,
     ndp_before_give_rows, ndp_after_give_rows, ndp_before_weigh_rows, ndp_after_weigh_rows;

@@ -1,5 +1,4 @@
-/* Functions of attention over the keys of one rank or of several, of the delta rule, and of the exchange of rows for
- * heads.
+/* Functions of attention over the keys of one rank or of several, and of the exchange of rows for heads.
  *
  * Attention over some of the keys is not a summand: parts are merged by their log-sum-exp, and until all keys are in it
  * nothing else may read it (NDP_THING_KEYS). Its share is the measure of the keys. A sink counts as one key more,
@@ -215,35 +214,6 @@ ndp_status ndp_after_attention_dsink(ndp_rule *r) {
             ndp_tile t = {.rows = 1, .col = s->col + k, .cols = 1, .at_col = s->at_col + k};
             NDP_TRY(ndp_param_gradient(r, 0, r->n->in[SINK], t)); /* 0 more of it */
         }
-    return NDP_OK;
-}
-
-/* ---- the delta rule: all heads of each kv head are where it is (NDP_EACH_GROUP) ---- */
-
-ndp_status ndp_before_delta_rule(ndp_rule *r) {
-    int q = r->c->op == &ndp_op_delta_rule ? 0 : 1;
-    int64_t kv = r->in[q].cols / r->n->attr.head_dim, all = r->in[q + 2].cols / ndp_v_dim(&r->n->attr);
-    return all == r->c->attr.heads && kv == r->c->attr.kv_heads
-               ? NDP_OK
-               : ndp_refuse(r, "it has %d heads and %d kv heads, its operands %lld and %lld", r->c->attr.heads,
-                            r->c->attr.kv_heads, (long long)all, (long long)kv);
-}
-
-/* A row of the gradient of results gives to all rows before it: what a call makes of some rows of it is that part of
- * the gradient of every row. */
-ndp_status ndp_after_delta_rule_bwd(ndp_rule *r) {
-    int64_t rows = r->g->inputs->rows[NDP_EXTENT_SEQUENCE];
-    ndp_share part = 0;
-    for (int i = 0; i < r->in[0].n; i++) {
-        const ndp_tile *t = &r->in[0].tiles[i];
-        int64_t first = t->at_row - r->lane->first_row;
-        if (t->col == 0)
-            part = ndp_share_add(
-                part, ndp_share_mul(t->share, ndp_range_share(ndp_node_dim(r, 2), rows, first, first + t->rows)));
-    }
-    for (int o = 0; o < r->c->n_out; o++)
-        for (int i = 0; i < r->out[o].n; i++)
-            r->out[o].tiles[i].share = ndp_share_mul(part, r->uses->of[r->of][o]);
     return NDP_OK;
 }
 

@@ -210,6 +210,7 @@ ndp_status ndp_before_taps(ndp_rule *r) {
     if (r->c->attr.first != first && !r->lane->stands_in)
         return ndp_refuse(r, "its taps begin at row %lld, must begin at %lld", (long long)r->c->attr.first,
                           (long long)first);
+    NDP_TRY(ndp_expect_ends(r, x, r->c->op == &ndp_op_conv_silu ? 3 : r->c->op == &ndp_op_conv_silu_dx ? 5 : 4));
     ndp_content cut = ndp_content_of(r->arena, r->in[x].cols, r->in[w].cols);
     NDP_TRY(ndp_content_move(&r->in[w], first, cut.rows, 0, cut.cols, 0, 0, &cut));
     r->in[w] = cut;

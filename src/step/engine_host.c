@@ -244,6 +244,8 @@ static void fill_input(const ndp_engine *e, int input, const ndp_micro_batch *wh
     for (int64_t i = 0; i < e->model.inputs->rows[in->extent]; i++) {
         int64_t t = ndp_row_cut_at(&cut, in->extent, i);
         to[i] = value_at(&b, in->kind, t, t < real);
+        if (in->kind == NDP_INPUT_STATE_STARTS)
+            to[i] += (int32_t)(i - t);
     }
 }
 

@@ -44,6 +44,10 @@ typedef struct cost_case {
     { .heads = 2, .head_dim = 4, .rotary_dim = 1, .v_dim = 2 }
 #define DELTA                                                                                                          \
     { .heads = 4, .kv_heads = 2, .head_dim = 4, .v_dim = 2 }
+#define TWO_PIECES                                                                                                     \
+    { .ranks = 2, .parts = 2, .place = 1, .ends = 2 }
+#define DELTA_PIECES                                                                                                   \
+    { .heads = 4, .kv_heads = 2, .head_dim = 4, .v_dim = 2, .ranks = 2, .parts = 2, .place = 1 }
 #define WINDOW                                                                                                         \
     { .heads = 2, .kv_heads = 1, .head_dim = 4, .window = 4 }
 
@@ -111,6 +115,12 @@ static const cost_case cases[] = {
     COST(conv_silu, 20 * (6 + 25), 4 * (20 + 12 + 5 + 20), .in = {F(5, 4), F(4, 3), I(5, 1)}),
     COST(conv_silu_dx, 20 * (12 + 25), 4 * (20 + 20 + 12 + 5 + 20), .in = {F(5, 4), F(5, 4), F(4, 3), I(5, 1), NONE}),
     COST(conv_silu_dw, 20 * (12 + 25), 4 * (20 + 20 + 12 + 5 + 12), .in = {F(5, 4), F(5, 4), F(4, 3), I(5, 1)}),
+    /* Two pieces of three rows, and three taps: of two rows of a piece each u, and half a pair of taps on average. */
+    COST(conv_silu_dends, 2 * 2 * 4 * (9 + 25), 4 * (2 * 16 + 32 + 32),
+         .in = {F(6, 4), F(6, 4), F(4, 3), I(6, 1), F(8, 4)}, .attr = TWO_PIECES),
+    COST(piece_ends, 0, 4 * 2 * 16, .in = {F(6, 4)}, .attr = TWO_PIECES),
+    COST(piece_ends_dx, 16, 4 * (16 + 24), .in = {F(4, 4), F(6, 4), NONE}, .attr = TWO_PIECES),
+    COST(piece_ends_dx, 16, 4 * (16 + 24 + 24), .in = {F(4, 4), F(6, 4), F(6, 4)}, .attr = TWO_PIECES),
     COST(delta_decay, 24 * 12, 2 * (12 + 4 + 4) + 4 * 12, .in = {H(3, 4), H(1, 4), H(1, 4)}),
     COST(delta_decay_da, 25 * 12, 4 * 12 + 2 * (12 + 4 + 4 + 12), .in = {F(3, 4), H(3, 4), H(1, 4), H(1, 4)}),
     COST(delta_decay_dlog, 25 * 12, 4 * (12 + 12 + 4 + 4 + 4), .in = {F(3, 4), F(3, 4), F(1, 4), F(1, 4)}),
@@ -122,6 +132,13 @@ static const cost_case cases[] = {
     COST(delta_rule_bwd, 3 * (4 * (16 * 8 + 5 * 64 * 2) + 2 * 6 * 64 * 4),
          4 * (24 + 24 + 24 + 24 + 12 + 12 + 3 + 24 + 24 + 24 + 12 + 12),
          .in = {F(3, 8), F(3, 8), F(3, 8), F(3, 8), F(3, 4), F(3, 4), I(3, 1)}, .attr = DELTA),
+    /* States have 2 + 4 columns, and a row meets them twice; back it meets 2 columns three times. Composed are at most
+     * three maps of four. */
+    COST(delta_map, 6 * (4 * (4 * 24 + 64 * 6) + 2 * 64 * 4), 4 * (48 + 48 + 24 + 24 + 6 + 192),
+         .in = {F(6, 8), F(6, 8), F(6, 4), F(6, 4), I(6, 1)}, .attr = DELTA_PIECES),
+    COST(delta_map_back, 6 * (4 * (6 * 8 + 2 * 64 * 2) + 2 * 2 * 64 * 4), 4 * (48 + 48 + 48 + 24 + 24 + 6 + 64),
+         .in = {F(6, 8), F(6, 8), F(6, 8), F(6, 4), F(6, 4), I(6, 1)}, .attr = DELTA_PIECES),
+    COST(delta_states, 2 * 3 * 4 * 32, 4 * (64 * 6 + 64), .in = {F(64, 6)}, .attr = DELTA_PIECES),
     COST(gate_by, 22 * 12, 4 * (12 + 12 + 12), .in = {F(3, 4), F(3, 4)}),
     COST(gate_by_bwd, 28 * 12, 4 * (12 + 12 + 12 + 12 + 12), .in = {F(3, 4), F(3, 4), F(3, 4)}),
     COST(scale, 12, 96, .in = {F(3, 4)}),
@@ -193,9 +210,9 @@ static const cost_case cases[] = {
     COST(heads_split, 0, 4 * (12 + 24), .in = {F(3, 4)}, .attr = {.heads = 1, .head_dim = 4, .parts = 2}),
     COST(heads_merge, 0, 4 * (24 + 24), .in = {F(6, 4)}, .attr = {.heads = 2, .head_dim = 4, .parts = 2}),
     COST(heads_merge, 12, 4 * (24 + 12), .in = {F(6, 4)}, .attr = {.heads = 1, .head_dim = 4, .parts = 2}),
-    COST(chunk_order, 0, 4 * (12 + 12), .in = {F(4, 3)}, .attr = {.ranks = 2}),
     /* 3 x 7 logits: 4 multiply-adds each for every product, 14 for softmax and loss. The weights are read once a
      * product, logits written and read in fp32, once more a product; x is read twice. */
+    COST(chunk_order, 0, 4 * (12 + 12), .in = {F(4, 3)}, .attr = {.ranks = 2}),
     COST(xent, 21 * (8 + 14), 112 + 21 * 4 * 3 + 96, .in = {F(3, 4), F(7, 4), I(3, 1), D(1, 1)}, .attr = {.vocab = 7}),
     COST(xent, 21 * (24 + 14), 3 * 112 + 21 * 4 * 5 + 96, .in = {F(3, 4), F(7, 4), I(3, 1), D(1, 1)},
          .attr = {.vocab = 7, .train = true}),

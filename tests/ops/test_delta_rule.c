@@ -145,7 +145,8 @@ static void documents_do_not_meet(void **state) {
     const heads_spec s = {2, 1, 5, 3};
     const ndp_op_attr attr = attr_of(&s);
     int64_t t = 390;
-    ndp_view in[7] = {some(t, 6, 5)}, conv[5] = {some(t, 9, 1), some(t, 9, 2), some(9, 4, 3), some_starts(t)};
+    ndp_view in[1 + NDP_OP_MAX_IN] = {some(t, 6, 5)};
+    ndp_view conv[1 + NDP_OP_MAX_IN] = {some(t, 9, 1), some(t, 9, 2), some(9, 4, 3), some_starts(t)};
     fill_operands(&s, t, false, in + 1);
     check_alone(&ndp_op_delta_rule, &attr, in + 1, 5, -1);
     check_alone(&ndp_op_delta_rule_bwd, &attr, in, 6, -1);
@@ -165,7 +166,7 @@ enum { TEXTS = 3, STRIDE = 160 };
 static void check_continued(const ndp_op *step, const ndp_op *whole, ndp_op_attr attr, const ndp_view *in, int rowless,
                             ndp_view kept, const ndp_device *device) {
     static const int64_t lengths[TEXTS] = {70, 1, 141}, chunks[] = {1, 7, 64, 2};
-    int64_t at = 0, n_in = whole->n_in - 1;
+    int64_t at = 0, n_in = whole->n_in - 2; /* before the starts, and what pieces have */
     attr.capacity = STRIDE;
     for (int text = 0; text < TEXTS; at += lengths[text++]) {
         ndp_view all[NDP_OP_MAX_IN] = {{0}}, want[NDP_OP_MAX_OUT] = {{0}};
@@ -252,8 +253,9 @@ static void nan_is_not_hidden(void **state) {
     (void)state;
     enum { ROWS = 70, AT = 33, D = 4 };
     const ndp_op_attr attr = {.heads = 1, .kv_heads = 1, .head_dim = D};
-    ndp_view in[7] = {some(ROWS, D, 1),         some(ROWS, D, 2), some(ROWS, D, 3),        some(ROWS, D, 4),
-                      matrix(NDP_F32, ROWS, 1), some(ROWS, 1, 5), matrix(NDP_I32, ROWS, 1)};
+    ndp_view in[1 + NDP_OP_MAX_IN] = {some(ROWS, D, 1),        some(ROWS, D, 2),         some(ROWS, D, 3),
+                                      some(ROWS, D, 4),        matrix(NDP_F32, ROWS, 1), some(ROWS, 1, 5),
+                                      matrix(NDP_I32, ROWS, 1)};
     ndp_view o[NDP_OP_MAX_OUT] = {{0}}, gradients[NDP_OP_MAX_OUT] = {{0}};
     ndp_view_set(&in[4], AT, 0, NAN);
     make_outputs(&ndp_op_delta_rule, &attr, in + 1, o, 1);

@@ -356,6 +356,26 @@ static void conv_silu_gradient(void **state) {
     }
 }
 
+/* Of pieces of 5 rows: rows before them give too, of documents that begin anywhere. */
+static void conv_silu_of_pieces(void **state) {
+    (void)state;
+    for (int taps = 2; taps <= NDP_MAX_TAPS; taps += 3) {
+        int ends = taps < 6 ? taps - 1 : 5;
+        gradient_case k = {&ndp_op_conv_silu,
+                           {.ranks = 2, .parts = 2, .place = 1},
+                           .in = {random_matrix(NDP_F64, 10, 3, 1), random_matrix(NDP_F64, 3, taps, 2),
+                                  random_ints(10, -5, 10, 3), random_matrix(NDP_F64, 4 * ends, 3, 4)},
+                           .wanted = 11,
+                           .flowing = 1,
+                           .earlier = taps == 5};
+        gradient_case e = {
+            &ndp_op_piece_ends, {.parts = 2, .ends = ends}, .in = {random_matrix(NDP_F64, 10, 3, 1)}, .wanted = 1,
+            .flowing = 1,       .earlier = taps == 5};
+        check_gradients(&k);
+        check_gradients(&e);
+    }
+}
+
 /* On both sides of where softplus becomes x. */
 static void delta_decay_gradient(void **state) {
     (void)state;
@@ -398,6 +418,27 @@ static void delta_rule_gradient(void **state) {
             delta_operands(k.in, d);
             check_gradients(&k);
         }
+}
+
+/* Of pieces: the states before them have gradients too; documents begin in a piece, before it, and with it. */
+static void delta_rule_of_pieces(void **state) {
+    (void)state;
+    for (int64_t piece = 1; piece < 200; piece = 3 * piece + 2) {
+        int h = 4, g = 2, d = 3, e = 5;
+        int64_t t = 2 * piece;
+        gradient_case k = {&ndp_op_delta_rule,
+                           {.heads = h, .kv_heads = g, .head_dim = d, .v_dim = e, .ranks = 3, .parts = 2, .place = 1},
+                           .in = {random_matrix(NDP_F64, t, g * d, 1), random_matrix(NDP_F64, t, g * d, 2),
+                                  random_matrix(NDP_F64, t, h * e, 3), random_matrix(NDP_F64, t, h, 4),
+                                  random_matrix(NDP_F64, t, h, 5), matrix(NDP_I32, t, 1),
+                                  random_matrix(NDP_F64, 2 * h * d, e, 6)},
+                           .wanted = 127 - 32,
+                           .flowing = 1};
+        for (int64_t r = 0; r < t; r++) /* the first piece goes on; the second has two documents */
+            ndp_view_set(&k.in[5], r, 0, r < piece ? -3.0 : r < piece + piece / 3 ? 0.0 : (double)(piece + piece / 3));
+        delta_operands(k.in, d);
+        check_gradients(&k);
+    }
 }
 
 static void gate_by_gradient(void **state) {
@@ -676,15 +717,15 @@ static void xent_passes_its_dx(void **state) {
 /* The rules must not make gradients that are not wanted, nor act where none arrives. */
 static void nothing_flows_nothing_made(void **state) {
     (void)state;
-    const ndp_op *ops[] = {
-        &ndp_op_embedding,   &ndp_op_linear,         &ndp_op_rmsnorm,     &ndp_op_add_rmsnorm,  &ndp_op_rope,
-        &ndp_op_latent_keys, &ndp_op_swiglu,         &ndp_op_add,         &ndp_op_add_bias,     &ndp_op_copy,
-        &ndp_op_heads_split, &ndp_op_heads_merge,    &ndp_op_chunk_order, &ndp_op_layernorm,    &ndp_op_geglu,
-        &ndp_op_gelu,        &ndp_op_scale_by,       &ndp_op_scale,       &ndp_op_mean_squares, &ndp_op_norm_by,
-        &ndp_op_causal_conv, &ndp_op_add_columns,    &ndp_op_dropout,     &ndp_op_dora,         &ndp_op_route,
-        &ndp_op_take_rows,   &ndp_op_give_rows,      &ndp_op_weigh_rows,  &ndp_op_linear_stack, &ndp_op_gate_rows,
-        &ndp_op_stack_bias,  &ndp_op_swiglu_clipped, &ndp_op_gelu_erf,    &ndp_op_conv_silu,    &ndp_op_delta_decay,
-        &ndp_op_delta_rule,  &ndp_op_gate_by};
+    const ndp_op *ops[] = {&ndp_op_embedding,   &ndp_op_linear,       &ndp_op_rmsnorm,        &ndp_op_add_rmsnorm,
+                           &ndp_op_rope,        &ndp_op_latent_keys,  &ndp_op_swiglu,         &ndp_op_add,
+                           &ndp_op_add_bias,    &ndp_op_copy,         &ndp_op_heads_split,    &ndp_op_heads_merge,
+                           &ndp_op_layernorm,   &ndp_op_geglu,        &ndp_op_gelu,           &ndp_op_scale_by,
+                           &ndp_op_scale,       &ndp_op_mean_squares, &ndp_op_norm_by,        &ndp_op_causal_conv,
+                           &ndp_op_add_columns, &ndp_op_dropout,      &ndp_op_dora,           &ndp_op_route,
+                           &ndp_op_take_rows,   &ndp_op_give_rows,    &ndp_op_weigh_rows,     &ndp_op_linear_stack,
+                           &ndp_op_gate_rows,   &ndp_op_stack_bias,   &ndp_op_swiglu_clipped, &ndp_op_gelu_erf,
+                           &ndp_op_conv_silu,   &ndp_op_delta_decay,  &ndp_op_delta_rule,     &ndp_op_gate_by};
     for (int i = 0; i < NDP_COUNT(ops); i++) {
         ndp_op_attr attr = {0};
         /* No functions to add anything with: a rule that tried would crash. */
@@ -733,6 +774,7 @@ int main(void) {
         cmocka_unit_test(add_gradient),           cmocka_unit_test(causal_conv_gradient),
         cmocka_unit_test(conv_silu_gradient),     cmocka_unit_test(delta_decay_gradient),
         cmocka_unit_test(delta_rule_gradient),    cmocka_unit_test(gate_by_gradient),
+        cmocka_unit_test(conv_silu_of_pieces),    cmocka_unit_test(delta_rule_of_pieces),
         cmocka_unit_test(xent_gradient),          cmocka_unit_test(add_bias_gradient),
         cmocka_unit_test(add_columns_gradient),   cmocka_unit_test(dropout_gradient),
         cmocka_unit_test(dora_gradient),          cmocka_unit_test(copy_gradient),

@@ -142,6 +142,12 @@ static void shape_rules_of_states_refuse(void **state) {
         ndp_view in[NDP_OP_MAX_IN];
     } bad[] = {
         {&ndp_op_chunk_order, {f}},
+        {&ndp_op_conv_silu_dends, {f, f, taps, starts, f}}, /* rows at ends of no pieces */
+        {&ndp_op_piece_ends, {f}},
+        {&ndp_op_piece_ends_dx, {f, f}},
+        {&ndp_op_delta_map, {f, f, f, f, starts}}, /* key heads: none */
+        {&ndp_op_delta_map_back, {f, f, f, f, f, starts}},
+        {&ndp_op_delta_states, {f}},
         {&ndp_op_weigh_rows, {f, starts, starts, none}},
         {&ndp_op_weigh_rows_dw, {f, f, starts, f}},
         {&ndp_op_gate_by, {f, h}},

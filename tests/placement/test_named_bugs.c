@@ -96,18 +96,77 @@ static bool gradient_of_other_taps(ndp_call *c, const ndp_call *before, ndp_oper
     return has;
 }
 
-/* Chunks stand in the order of the other direction; and as the ranks have them. */
-static bool order_of_the_way_back(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
-    (void)before, (void)in;
-    bool has = c->op == &ndp_op_chunk_order;
-    c->attr.inverse ^= has;
+/* ---- pieces of rows ---- */
+
+/* The operand begins `rows` rows further on. */
+static bool move_on(ndp_operand *o, int64_t rows) {
+    o->offset += (size_t)(rows * o->view.ld) * sizeof(double);
+    return rows > 0;
+}
+
+/* The states before the pieces of the other rank; and the gradients behind them. */
+static bool state_of_another_piece(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+    (void)before;
+    bool has = c->op == &ndp_op_delta_states && in[1].base == NDP_NONE;
+    c->attr.place = has ? 1 - c->attr.place : c->attr.place;
+    return has;
+}
+static bool gradient_of_another_piece(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+    (void)before;
+    bool has = c->op == &ndp_op_delta_states && in[1].base != NDP_NONE;
+    c->attr.place = has ? 1 - c->attr.place : c->attr.place;
     return has;
 }
 
-static bool chunks_rank_by_rank(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+/* The state of the late piece for both, or of none. */
+static bool state_of_the_late_piece(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+    (void)before;
+    return c->op == &ndp_op_delta_rule && c->n_in == 7 && move_on(&in[6], in[6].view.rows / 2);
+}
+static bool no_state(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+    (void)before;
+    bool has = c->op == &ndp_op_delta_rule && c->n_in == 7;
+    in[6].base = has ? NDP_NONE : in[6].base;
+    return has;
+}
+
+/* Maps composed in another order: each is that of the next piece of those that ranks hand in. */
+static bool maps_of_the_next_piece(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+    (void)before;
+    return c->op == &ndp_op_delta_states && in[1].base == NDP_NONE && move_on(&in[0], in[0].view.rows / 4);
+}
+
+/* Maps that go on over documents: they begin where those of the next row do. */
+static bool maps_over_documents(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+    (void)before;
+    bool has = c->op == &ndp_op_delta_map;
+    in[4].offset += has ? sizeof(int32_t) : 0;
+    return has;
+}
+
+/* Rows before a piece that are of the next one; and the same where their gradient is made. */
+static bool rows_before_another_piece(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+    (void)before;
+    return c->op == &ndp_op_conv_silu && c->n_in == 4 && move_on(&in[3], in[3].view.rows / 4);
+}
+static bool rows_before_pieces_of_another_rank(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+    (void)before;
+    bool has = c->op == &ndp_op_conv_silu && c->n_in == 4 && in[3].base != NDP_NONE;
+    c->attr.place = has ? 1 - c->attr.place : c->attr.place;
+    return has;
+}
+static bool gradient_to_another_piece(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
     (void)before, (void)in;
-    bool has = c->op == &ndp_op_chunk_order;
-    c->attr.ranks = has ? 1 : c->attr.ranks;
+    bool has = c->op == &ndp_op_conv_silu_dends;
+    c->attr.place = has ? 1 - c->attr.place : c->attr.place;
+    return has;
+}
+
+/* The gradient of rows at the ends of pieces is left out. */
+static bool no_gradient_of_ends(ndp_call *c, const ndp_call *before, ndp_operand in[NDP_OP_MAX_IN]) {
+    (void)before;
+    bool has = c->op == &ndp_op_piece_ends_dx;
+    in[0] = has ? in[1] : in[0], in[0].view.rows = has ? (int64_t)c->attr.parts * c->attr.ends : in[0].view.rows;
     return has;
 }
 
@@ -191,19 +250,31 @@ static void biases(void **state) {
 
 static void states(void **state) {
     (void)state;
-    check_refused("states", NDP_CP, rows_of_another, "placement: ");
     check_refused("states", NDP_SP, rows_of_another, "placement: ");
     check_refused("states", NDP_TP, taps_of_queries, "placement: ");
     check_refused("states", NDP_CP, taps_of_queries, "placement: ");
     check_refused("states", NDP_CP, starts_of_the_next_row, "placement: ");
     check_refused("states", NDP_SP, keys_are_queries, "placement: ");
     check_refused("states", NDP_SP, taps_of_other_heads, "its taps begin at row");
-    check_refused("states", NDP_CP, gradient_of_other_taps, "its taps begin at row");
-    check_refused("states", NDP_CP, order_of_the_way_back, "placement: ");
-    check_refused("states", NDP_CP, chunks_rank_by_rank, "placement: ");
+    check_refused("states", NDP_SP, gradient_of_other_taps, "its taps begin at row");
+}
+
+static void pieces(void **state) {
+    (void)state;
+    check_refused("states", NDP_CP, state_of_another_piece, "from the state after row");
+    check_refused("states", NDP_CP, gradient_of_another_piece, "from the gradient of the state at row");
+    check_refused("states", NDP_CP, state_of_the_late_piece, "placement: ");
+    check_refused("states", NDP_CP, no_state, "have no state before them");
+    check_refused("states", NDP_CP, maps_of_the_next_piece, "it composes the map of rows");
+    check_refused("states", NDP_CP, maps_over_documents, "placement: ");
+    check_refused("states", NDP_CP, rows_before_another_piece, "placement: ");
+    check_refused("states", NDP_CP, rows_before_pieces_of_another_rank, "begins with row");
+    check_refused("states", NDP_CP, gradient_to_another_piece, "placement: ");
+    check_refused("states", NDP_CP, no_gradient_of_ends, "placement: ");
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sinks), cmocka_unit_test(biases), cmocka_unit_test(states)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sinks), cmocka_unit_test(biases), cmocka_unit_test(states),
+                                       cmocka_unit_test(pieces)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

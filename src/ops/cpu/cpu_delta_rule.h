@@ -19,20 +19,27 @@ typedef struct ndp_delta_cols {
 typedef struct ndp_delta {
     ndp_view q, k, v, g, b, o;
     ndp_view d_o, dq, dk, dv, dg, db; /* backward only */
-    ndp_delta_cols of_q, of_v;        /* of q, k and theirs; of v, o and theirs */
-    int group;                        /* value heads of a key head */
-    int64_t rows, chunk;              /* of the call; of a chunk, at most */
+    ndp_view states, after;           /* of pieces: states before, gradients of those after; or what is made of each */
+    ndp_delta_cols of_q, of_v;        /* of q, k and theirs; of v, o, states and theirs */
+    int v_dim, heads, group;          /* columns of v, its other ones are 0; value heads, those of a key head */
+    int64_t rows, chunk;              /* of the longest document here; of a chunk, at most */
 } ndp_delta;
 
-/* Rows [first, end) of a document. */
+/* Rows [first, end) of a document, of piece `piece`. */
 typedef struct ndp_delta_task {
-    int64_t key_head, first, end;
+    int64_t key_head, first, end, piece;
+    bool goes_on, last; /* from the piece before; what stands after its end reads its state */
 } ndp_delta_task;
 
 /* One instruction set. `work`: of a thread, as many floats as below; 64-byte aligned. */
 typedef struct ndp_delta_kernels {
     void (*forward)(const ndp_delta *d, const ndp_delta_task *t, void *work);
     void (*backward)(const ndp_delta *d, const ndp_delta_task *t, void *work);
+    void (*map)(const ndp_delta *d, const ndp_delta_task *t, void *work);
+    void (*map_back)(const ndp_delta *d, const ndp_delta_task *t, void *work);
+    /* s [D][E] = from + a s, or from + a^T s: rows of maps, and a buffer for s as it was and one for a */
+    void (*compose)(const ndp_delta *d, const ndp_view *from, const ndp_view *a, int64_t row, bool back, float *s,
+                    void *work);
 } ndp_delta_kernels;
 
 extern const ndp_delta_kernels ndp_delta_generic, ndp_delta_avx512;
@@ -53,6 +60,15 @@ static inline int64_t ndp_delta_kept(const ndp_delta *d) {
 static inline int64_t ndp_delta_forward_floats(const ndp_delta *d) {
     return 2 * ndp_delta_rows(d->of_q) + ndp_delta_columns(d->of_q) + 5 * NDP_DELTA_SQUARE +
            2 * ndp_delta_rows(d->of_v) + d->group * ndp_delta_state(d);
+}
+/* Of a map, and of one back. */
+static inline int64_t ndp_delta_map_floats(const ndp_delta *d) {
+    return 2 * ndp_delta_rows(d->of_q) + ndp_delta_columns(d->of_q) + 5 * NDP_DELTA_SQUARE +
+           3 * ndp_delta_rows(d->of_v) + d->group * ndp_delta_state(d);
+}
+/* Of composed maps: the state, and the buffers. */
+static inline int64_t ndp_delta_compose_floats(const ndp_delta *d) {
+    return 2 * ndp_delta_state(d) + (int64_t)d->of_q.pad * d->of_q.ld;
 }
 static inline int64_t ndp_delta_backward_floats(const ndp_delta *d) {
     return 3 * ndp_delta_rows(d->of_q) + 5 * ndp_delta_columns(d->of_q) + 10 * NDP_DELTA_SQUARE +

@@ -14,7 +14,7 @@ enum { CHUNK = NDP_DELTA_CHUNK, BAND = NDP_DELTA_BAND, SQUARE = NDP_DELTA_SQUARE
 /* Of a key head. kk, qk: products of rows i >= j. */
 typedef struct delta_chunk {
     int64_t first, n, pad;          /* rows, and with those that fill it up */
-    bool begins, ends;              /* a document: the state before it is 0, that after it is not needed */
+    bool begins, ends;              /* a document: the state before it is 0, that after it is not read */
     float q_by[CHUNK], k_by[CHUNK]; /* what rows were multiplied by */
     float *q, *k, *k_t, *kk, *qk;
 } delta_chunk;
@@ -42,10 +42,10 @@ INLINE void scale_row(float *x, float by, int64_t columns) {
         vec_store(x + c, vec_load(x + c) * by);
 }
 
-/* The chunk's rows of one head, [pad][ld]. */
-static void load_chunk(const delta_chunk *c, const ndp_view *v, int64_t head, ndp_delta_cols of, float *out) {
+/* The chunk's rows of one head, [pad][ld], of which `n` columns are not 0. */
+static void load_chunk(const delta_chunk *c, const ndp_view *v, int64_t head, int n, ndp_delta_cols of, float *out) {
     for (int64_t i = 0; i < c->n; i++)
-        load_row(v, c->first + i, head * of.n, out + i * of.ld, of.n, of.pad);
+        load_row(v, c->first + i, head * n, out + i * of.ld, n, of.pad);
     zero(out + c->n * of.ld, (c->pad - c->n) * of.ld);
 }
 
@@ -57,7 +57,7 @@ static void scale_rows(const delta_chunk *c, float *x, ndp_delta_cols of, const 
 /* Rows of length `length`, less what the epsilon takes; by[i]: the reciprocal of what they were divided by. */
 static void load_units(const delta_chunk *c, const ndp_view *v, int64_t head, ndp_delta_cols of, float length,
                        float *out, float by[CHUNK]) {
-    load_chunk(c, v, head, of, out);
+    load_chunk(c, v, head, of.n, of, out);
     for (int64_t i = 0; i < c->n; i++) {
         float *row = out + i * of.ld;
         by[i] = 1 / sqrtf(dot_of(row, row, of.pad) + (float)NDP_DELTA_EPS);
@@ -154,7 +154,7 @@ static delta_chunk chunk_at(const ndp_delta *d, const ndp_delta_task *t, int64_t
     delta_chunk c = {.first = first, .n = t->end - first};
     c.n = c.n < d->chunk ? c.n : d->chunk;
     c.pad = (c.n + BAND - 1) / BAND * BAND;
-    c.begins = first == t->first, c.ends = first + c.n == t->end;
+    c.begins = first == t->first && !t->goes_on, c.ends = first + c.n == t->end && !t->last;
     return c;
 }
 
@@ -208,11 +208,28 @@ static void head_begin(const ndp_delta *d, const delta_chunk *c, int64_t head, d
     }
 }
 
+/* The row of a head in a matrix of states of pieces. */
+static int64_t state_row(const ndp_delta *d, const ndp_delta_task *t, int64_t head) {
+    return (t->piece * d->heads + head) * d->of_q.n;
+}
+
+/* A state from a matrix of those of pieces: its first `n` columns; and back. */
+static void load_state(const ndp_delta *d, const ndp_view *from, int64_t row, int64_t col, ndp_delta_cols of,
+                       float *s) {
+    for (int64_t i = 0; i < d->of_q.n; i++)
+        load_row(from, row + i, col, s + i * of.ld, of.n, of.pad);
+    zero(s + (int64_t)d->of_q.n * of.ld, (int64_t)(d->of_q.pad - d->of_q.n) * of.ld);
+}
+static void store_state(const ndp_delta *d, const float *s, int64_t row, const ndp_view *to) {
+    for (int64_t i = 0; i < d->of_q.n; i++)
+        store_row(to, row + i, 0, s + i * d->of_v.ld, 1, d->of_v.n);
+}
+
 /* U, from v and the state before the chunk; `read` is a buffer. */
 static void make_u(const ndp_delta *d, const delta_chunk *c, const delta_head *h, const float *s, float *read,
                    float *u) {
     ndp_delta_cols of = d->of_v;
-    load_chunk(c, &d->v, h->head, of, u);
+    load_chunk(c, &d->v, h->head, d->v_dim, of, u);
     if (!c->begins)
         rows_state(d, c, c->k, s, read);
     for (int64_t i = 0; i < c->n; i++) {

@@ -27,6 +27,9 @@ static void forward(const ndp_delta *d, const ndp_delta_task *t, void *work) {
     float *k_t = take(&work, ndp_delta_columns(d->of_q)), *kk = take(&work, SQUARE);
     float *qk = take(&work, SQUARE), *u = take(&work, ndp_delta_rows(d->of_v));
     float *o = take(&work, ndp_delta_rows(d->of_v)), *states = work;
+    for (int i = 0; i < d->group && t->goes_on; i++)
+        load_state(d, &d->states, state_row(d, t, t->key_head * d->group + i), 0, d->of_v,
+                   states + i * ndp_delta_state(d));
     for (int64_t first = t->first; first < t->end; first += d->chunk) {
         delta_chunk c = chunk_at(d, t, first);
         c.q = q, c.k = k, c.k_t = k_t, c.kk = kk, c.qk = qk;
@@ -73,6 +76,18 @@ static float *kept_u(const delta_backward *w, int64_t first, int i) {
     return kept_state(w, first, i) + ndp_delta_state(w->d);
 }
 
+/* What is known of states before the rows, and of gradients after them. */
+static void load_ends(delta_backward *w) {
+    const ndp_delta *d = w->d;
+    for (int i = 0; i < d->group; i++) {
+        int64_t row = state_row(d, w->t, w->t->key_head * d->group + i);
+        if (w->t->goes_on)
+            load_state(d, &d->states, row, 0, d->of_v, kept_state(w, w->t->first, i));
+        if (w->t->last)
+            load_state(d, &d->after, row, 0, d->of_v, w->ds + i * ndp_delta_state(d));
+    }
+}
+
 /* States and U of all chunks. */
 static void make_states(delta_backward *w) {
     const ndp_delta *d = w->d;
@@ -84,7 +99,7 @@ static void make_states(delta_backward *w) {
             float *s = kept_state(w, first, i), *u = kept_u(w, first, i);
             head_begin(d, &c, w->t->key_head * d->group + i, &w->h, false);
             make_u(d, &c, &w->h, s, w->rows_v, u);
-            if (c.ends)
+            if (first + c.n == w->t->end)
                 continue;
             float *next = kept_state(w, first + d->chunk, i);
             if (!c.begins)
@@ -270,7 +285,7 @@ static void backward_chunk(delta_backward *w, int64_t first) {
     for (int i = 0; i < d->group; i++) {
         float *u = kept_u(w, first, i), *ds = w->ds + i * ndp_delta_state(d);
         head_begin(d, c, w->t->key_head * d->group + i, &w->h, true);
-        load_chunk(c, &d->d_o, w->h.head, d->of_v, w->d_o);
+        load_chunk(c, &d->d_o, w->h.head, d->v_dim, d->of_v, w->d_o);
         make_r(w, u, ds);
         add_triangles(w, u);
         through_states(w, kept_state(w, first, i), u, ds);
@@ -294,11 +309,95 @@ static void backward(const ndp_delta *d, const ndp_delta_task *t, void *work) {
         *rows_v[i] = take(&work, ndp_delta_rows(d->of_v));
     w.v_t = take(&work, ndp_delta_columns(d->of_v));
     w.ds = take(&work, d->group * ndp_delta_state(d)), w.kept = work;
+    load_ends(&w);
     make_states(&w);
     for (int64_t first = t->first + (t->end - t->first - 1) / d->chunk * d->chunk; first >= t->first; first -= d->chunk)
         backward_chunk(&w, first);
 }
 
-const ndp_delta_kernels KERNELS = {forward, backward};
+/* --- maps of pieces --- */
+
+/* The last document of a piece: from [0 | I] where it goes on from the piece before, with E + D columns, else E. */
+static void map(const ndp_delta *of_call, const ndp_delta_task *t, void *work) {
+    ndp_delta d = *of_call;
+    delta_head h = {.l = take(&work, SQUARE), .a = take(&work, SQUARE)};
+    float *k = take(&work, ndp_delta_rows(d.of_q)), *k_t = take(&work, ndp_delta_columns(d.of_q));
+    float *kk = take(&work, SQUARE), *u = take(&work, ndp_delta_rows(d.of_v));
+    float *read = take(&work, ndp_delta_rows(d.of_v)), *states = work;
+    for (int i = 0; i < d.group; i++) {
+        float *s = states + i * ndp_delta_state(&d);
+        zero(s, ndp_delta_state(&d));
+        for (int64_t j = 0; j < d.of_q.n && t->goes_on; j++)
+            s[j * d.of_v.ld + d.v_dim + j] = 1;
+    }
+    for (int64_t first = t->first; first < t->end; first += d.chunk) {
+        delta_chunk c = chunk_at(&d, t, first);
+        c.k = k, c.k_t = k_t, c.kk = kk;
+        chunk_begin(&d, t, &c, false);
+        for (int i = 0; i < d.group; i++) {
+            float *s = states + i * ndp_delta_state(&d);
+            head_begin(&d, &c, t->key_head * d.group + i, &h, false);
+            make_u(&d, &c, &h, s, read, u);
+            scale_rows(&c, u, d.of_v, h.until);
+            next_state(&d, &c, &h, u, s);
+        }
+    }
+    for (int i = 0; i < d.group; i++)
+        store_state(&d, states + i * ndp_delta_state(&d), state_row(&d, t, t->key_head * d.group + i), &d.states);
+}
+
+/* dS of the state before the chunk, from that after it, which is 0 where the rows end; d_o and r are changed. */
+static void back_state(const ndp_delta *d, const delta_chunk *c, const delta_head *h, bool ends, float *d_o, float *r,
+                       float *ds) {
+    float by[CHUNK];
+    if (!ends)
+        rows_state(d, c, c->k, ds, r);
+    if (!ends)
+        scale_rows(c, r, d->of_v, h->until);
+    triangle_t_rows(c, h->p, d->of_v, d_o, r, !ends);
+    solve_back(c, h->a, d->of_v, r);
+    for (int64_t i = 0; i < c->n; i++)
+        by[i] = -h->since[i] * h->beta[i];
+    scale_rows(c, d_o, d->of_v, h->since);
+    scale_rows(c, r, d->of_v, by);
+    if (!ends)
+        scale_state(d, ds, h->since[c->n - 1]);
+    add_to_state(d, c, c->q, d_o, ds, !ends);
+    add_to_state(d, c, c->k, r, ds, true);
+}
+
+/* The first document of a piece, which goes on from the piece before. */
+static void map_back(const ndp_delta *d, const ndp_delta_task *t, void *work) {
+    delta_head h = {.l = take(&work, SQUARE), .a = take(&work, SQUARE), .p = take(&work, SQUARE)};
+    float *q = take(&work, ndp_delta_rows(d->of_q)), *k = take(&work, ndp_delta_rows(d->of_q));
+    float *k_t = take(&work, ndp_delta_columns(d->of_q)), *kk = take(&work, SQUARE), *qk = take(&work, SQUARE);
+    float *d_o = take(&work, ndp_delta_rows(d->of_v)), *r = take(&work, ndp_delta_rows(d->of_v)), *states = work;
+    zero(states, d->group * ndp_delta_state(d));
+    for (int64_t first = t->first + (t->end - t->first - 1) / d->chunk * d->chunk; first >= t->first;
+         first -= d->chunk) {
+        delta_chunk c = chunk_at(d, t, first);
+        c.q = q, c.k = k, c.k_t = k_t, c.kk = kk, c.qk = qk;
+        chunk_begin(d, t, &c, true);
+        for (int i = 0; i < d->group; i++) {
+            head_begin(d, &c, t->key_head * d->group + i, &h, true);
+            load_chunk(&c, &d->d_o, h.head, d->v_dim, d->of_v, d_o);
+            back_state(d, &c, &h, first + c.n == t->end, d_o, r, states + i * ndp_delta_state(d));
+        }
+    }
+    for (int i = 0; i < d->group; i++)
+        store_state(d, states + i * ndp_delta_state(d), state_row(d, t, t->key_head * d->group + i), &d->states);
+}
+
+static void compose(const ndp_delta *d, const ndp_view *from, const ndp_view *a, int64_t row, bool back, float *s,
+                    void *work) {
+    float *old = take(&work, ndp_delta_state(d)), *by = take(&work, (int64_t)d->of_q.pad * d->of_q.ld);
+    factor f = {by, back ? 1 : d->of_q.ld, back ? d->of_q.ld : 1};
+    memcpy(old, s, (size_t)ndp_delta_state(d) * sizeof *s);
+    load_state(d, a, row, d->of_v.n, d->of_q, by);
+    load_state(d, from, row, 0, d->of_v, s);
+    block_product(d->of_q.pad, d->of_v.pad / LANES, d->of_q.n, f, old, d->of_v.ld, s, d->of_v.ld, true);
+}
+
+const ndp_delta_kernels KERNELS = {forward, backward, map, map_back, compose};
 
 #endif

@@ -13,6 +13,8 @@ static __global__ void __launch_bounds__(DELTA_THREADS) ndp_delta_rule_kernel(de
         delta_gpu_chunk c = chunk_from(p, first);
         begin_chunk(p, c, head / p.group, q, k, t, &s);
         begin_head(p, c, head, t, &s);
+        if (c.loads)
+            load_state(p, p.states, state_row(p, first, head), state);
         make_u(p, c, head, k, t, &s, state, rows, u);
         if (!c.begins)
             delta_product(c.n, p.e, p.d, of_columns(q, p.d), of_columns(state, p.e), of_columns(rows, p.e), 0, {},

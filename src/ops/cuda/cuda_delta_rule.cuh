@@ -52,7 +52,9 @@ static __device__ void delta_product(int rows, int cols, int depth, delta_matrix
 struct delta_problem_views {
     ndp_view q, k, v, g, b, start, o;
     ndp_view d_o, dq, dk, dv, dg, db; /* backward only */
-    int d, e, group, chunk;
+    ndp_view states, after;           /* of pieces: states before, gradients of those after; or what is made of each */
+    int d, e, v_dim, heads, group, chunk; /* e: columns of states; v has v_dim of them, its others are 0 */
+    int64_t rows, piece;                  /* of the call, of a piece */
     float *scratch;
     int64_t floats; /* of a block */
 };
@@ -67,18 +69,23 @@ struct delta_shared {
 struct delta_gpu_chunk {
     int64_t first;
     int n;
-    bool begins, ends; /* a document */
+    bool begins, ends; /* the state before it is 0, the gradient of that after it is */
+    bool loads, last;  /* the state before it is of another rank, the gradient of that after it is */
+    bool stops;        /* no chunk here reads the state after it */
 };
 
-static __device__ __forceinline__ bool delta_begins(const ndp_view &start, int64_t t) {
-    return t == 0 || ndp_int(start, t) >= t;
-}
+static __device__ __forceinline__ bool delta_begins(const ndp_view &start, int64_t t) { return ndp_int(start, t) >= t; }
 
 static __device__ delta_gpu_chunk chunk_from(const delta_problem_views &d, int64_t first) {
-    delta_gpu_chunk c = {first, 1, delta_begins(d.start, first), false};
-    while (c.n < d.chunk && first + c.n < d.q.rows && !delta_begins(d.start, first + c.n))
+    int64_t end = (ndp_div(first, d.piece) + 1) * d.piece;
+    bool fresh = delta_begins(d.start, first), at_first = first + d.piece == end;
+    delta_gpu_chunk c = {first, 1, fresh || (at_first && !d.states.data), false, false, false, false};
+    c.loads = at_first && !c.begins;
+    while (c.n < d.chunk && first + c.n < end && !delta_begins(d.start, first + c.n))
         c.n++;
-    c.ends = first + c.n == d.q.rows || delta_begins(d.start, first + c.n);
+    c.stops = first + c.n == end || delta_begins(d.start, first + c.n);
+    c.last = first + c.n == end && d.after.data;
+    c.ends = c.stops && !c.last;
     return c;
 }
 
@@ -124,6 +131,15 @@ template <typename F> static __device__ void each_element(int rows, int columns,
     __syncthreads();
 }
 
+/* The first row of a head in a matrix of states of pieces, of that of row t. */
+static __device__ __forceinline__ int64_t state_row(const delta_problem_views &p, int64_t t, int head) {
+    return (ndp_div(t, p.piece) * p.heads + head) * p.d;
+}
+static __device__ __forceinline__ void load_state(const delta_problem_views &p, const ndp_view &from, int64_t row,
+                                                  float *s) {
+    each_element(p.d, p.e, [&](int i, int j) { s[i * p.e + j] = ndp_get(from, row + i, j); });
+}
+
 /* q^ or k^ of the chunk; by: what rows were multiplied by, less `length`. */
 static __device__ void load_units(const ndp_view &v, const delta_gpu_chunk &c, int head, int d, float length,
                                   float *out, float *by) {
@@ -140,11 +156,13 @@ static __device__ void load_units(const ndp_view &v, const delta_gpu_chunk &c, i
 /* Of a key head. */
 static __device__ void begin_chunk(const delta_problem_views &p, const delta_gpu_chunk &c, int key, float *q, float *k,
                                    const delta_triangles &t, delta_shared *s) {
-    load_units(p.q, c, key, p.d, 1.0f / sqrtf((float)p.d), q, s->q_by);
+    if (p.q.data)
+        load_units(p.q, c, key, p.d, 1.0f / sqrtf((float)p.d), q, s->q_by);
     load_units(p.k, c, key, p.d, 1.0f, k, s->k_by);
     delta_matrix columns = flipped(of_columns(k, p.d));
     delta_product(c.n, c.n, p.d, of_columns(k, p.d), columns, square_of(t.kk), 0, {}, nullptr);
-    delta_product(c.n, c.n, p.d, of_columns(q, p.d), columns, square_of(t.qk), 0, {}, nullptr);
+    if (p.q.data)
+        delta_product(c.n, c.n, p.d, of_columns(q, p.d), columns, square_of(t.qk), 0, {}, nullptr);
 }
 
 /* Of a value head: decays, A and P. */
@@ -172,7 +190,8 @@ static __device__ void begin_head(const delta_problem_views &p, const delta_gpu_
     each_element(c.n, c.n, [&](int row, int j) {
         int at = row * DELTA_CHUNK + j;
         t.a[at] = j < row ? s->beta[row] * t.kk[at] * t.l[at] : 0.0f;
-        t.p[at] = t.qk[at] * t.l[at];
+        if (p.q.data)
+            t.p[at] = t.qk[at] * t.l[at];
     });
 }
 
@@ -198,7 +217,7 @@ static __device__ void make_u(const delta_problem_views &p, const delta_gpu_chun
         delta_product(c.n, p.e, p.d, of_columns(k, p.d), of_columns(state, p.e), of_columns(rows, p.e), 0, {},
                       s->since);
     each_element(c.n, p.e, [&](int i, int j) {
-        float v = ndp_get(p.v, c.first + i, (int64_t)head * p.e + j);
+        float v = j < p.v_dim ? ndp_get(p.v, c.first + i, (int64_t)head * p.v_dim + j) : 0.0f;
         u[i * p.e + j] = s->beta[i] * (c.begins ? v : v - rows[i * p.e + j]);
     });
     solve(c.n, p.e, t.a, u, false);
@@ -212,13 +231,21 @@ static __device__ void next_state(const delta_problem_views &p, const delta_gpu_
                   c.begins ? 0.0f : s->since[c.n - 1], of_columns(state, p.e), nullptr);
 }
 
-/* q and what follows it. */
-static inline delta_problem_views problem_of(const ndp_op_call *c, const ndp_view *in) {
+/* Without operands. */
+static inline delta_problem_views problem_of_rows(const ndp_op_call *c, int64_t rows, int e) {
     delta_problem_views p = {};
-    p.q = in[0], p.k = in[1], p.v = in[2], p.g = in[3], p.b = in[4], p.start = in[5];
-    p.d = c->attr->head_dim, p.e = ndp_v_dim(c->attr), p.group = ndp_delta_group(c->attr);
+    p.d = c->attr->head_dim, p.e = e, p.v_dim = ndp_v_dim(c->attr);
+    p.heads = c->attr->heads, p.group = ndp_delta_group(c->attr);
+    p.rows = rows, p.piece = rows / (c->attr->ranks > 0 ? c->attr->parts : 1);
     p.chunk = (int)ndp_delta_chunk_rows(c->exec);
     p.scratch = (float *)c->scratch;
+    return p;
+}
+
+/* q and what follows it. */
+static inline delta_problem_views problem_of(const ndp_op_call *c, const ndp_view *in) {
+    delta_problem_views p = problem_of_rows(c, in[0].rows, ndp_v_dim(c->attr));
+    p.q = in[0], p.k = in[1], p.v = in[2], p.g = in[3], p.b = in[4], p.start = in[5], p.states = in[6];
     return p;
 }
 

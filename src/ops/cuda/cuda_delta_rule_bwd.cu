@@ -16,11 +16,11 @@ struct delta_gradients {
 
     __device__ float *ds(int i) const { return kept + i * kept_floats; }
     __device__ float *u(int i) const { return ds(i) + p.d * p.e + c.first * p.e; }
-    /* Before the chunk that is number `n` of those that do not begin a document. */
+    /* Before the chunk that is number `n` of those that have one. */
     __device__ float *state(int i, int n) const { return ds(i) + p.d * p.e + p.q.rows * p.e + (int64_t)n * p.d * p.e; }
 };
 
-/* States and U of all chunks. Returns how many chunks there are; *states: of those that do not begin a document. */
+/* States and U of all chunks. Returns how many chunks there are; *states: of those that have one before them. */
 static __device__ int make_states(delta_gradients *g, int key, int *states) {
     const delta_problem_views &p = g->p;
     int chunks = 0;
@@ -31,14 +31,17 @@ static __device__ int make_states(delta_gradients *g, int key, int *states) {
             g->firsts[chunks] = (int)first;
         chunks++;
         begin_chunk(p, g->c, key, g->q, g->k, g->t, g->s);
+        *states += g->c.loads;
         for (int i = 0; i < p.group; i++) {
             float *before = g->state(i, *states - 1);
+            if (g->c.loads)
+                load_state(p, p.states, state_row(p, first, key * p.group + i), before);
             begin_head(p, g->c, key * p.group + i, g->t, g->s);
             make_u(p, g->c, key * p.group + i, g->k, g->t, g->s, before, g->rows, g->u(i));
-            if (!g->c.ends)
+            if (!g->c.stops)
                 next_state(p, g->c, g->k, g->s, before, g->u(i), g->rows, g->state(i, *states));
         }
-        *states += !g->c.ends;
+        *states += !g->c.stops;
     }
     return chunks;
 }
@@ -200,7 +203,7 @@ static __global__ void __launch_bounds__(DELTA_THREADS)
     int key = blockIdx.x, states, chunks = make_states(&g, key, &states);
     for (int chunk = chunks - 1; chunk >= 0; chunk--) {
         g.c = chunk_from(p, g.firsts[chunk]);
-        states -= !g.c.ends; /* now of those before the chunk */
+        states -= !g.c.stops; /* now of those before the chunk */
         begin_chunk(p, g.c, key, g.q, g.k, g.t, &s);
         each_element(DELTA_CHUNK, DELTA_CHUNK,
                      [&](int i, int j) { g.m[i * DELTA_CHUNK + j] = g.w[i * DELTA_CHUNK + j] = 0; });
@@ -210,6 +213,8 @@ static __global__ void __launch_bounds__(DELTA_THREADS)
             float *before = g.state(i, states - 1), *u = g.u(i);
             begin_head(p, g.c, head, g.t, &s);
             load_rows(p.d_o, g.c, head, p.e, g.d_o);
+            if (g.c.last)
+                load_state(p, p.after, state_row(p, g.c.first, head), g.ds(i));
             float into_end = make_r(g, u, g.ds(i));
             add_triangles(g, u);
             into_end += through_states(g, before, u, g.ds(i));
@@ -218,12 +223,14 @@ static __global__ void __launch_bounds__(DELTA_THREADS)
                 back_state(g, g.ds(i));
         }
         close_chunk(g, key);
+        states -= g.c.loads;
     }
 }
 
 static ndp_status run_delta_rule_bwd(const ndp_op_call *c) {
     delta_problem_views p = problem_of(c, c->in + 1);
-    p.d_o = c->in[0], p.dq = c->out[0], p.dk = c->out[1], p.dv = c->out[2], p.dg = c->out[3], p.db = c->out[4];
+    p.d_o = c->in[0], p.after = c->in[8], p.dq = c->out[0], p.dk = c->out[1], p.dv = c->out[2], p.dg = c->out[3],
+    p.db = c->out[4];
     p.floats = ndp_delta_backward_floats(c->attr, p.q.rows, p.chunk);
     return ndp_launch(c, ndp_delta_rule_bwd_kernel, dim3((unsigned)c->attr->kv_heads), dim3(DELTA_THREADS), 0, p,
                       ndp_delta_kept_floats(c->attr, p.q.rows, p.chunk));

@@ -20,7 +20,8 @@
     X(causal_conv_dw)                                                                                                  \
     X(square_sum)                                                                                                      \
     X(newton_schulz) X(xent) X(xent_logits) X(xent_grad) X(attention) X(attention_bwd) X(attention_dsink)              \
-        X(route_exchange) X(conv_silu_dw) X(delta_decay_dlog) X(delta_decay_ddt) X(delta_rule) X(delta_rule_bwd)
+        X(route_exchange) X(conv_silu_dw) X(delta_decay_dlog) X(delta_decay_ddt) X(delta_rule) X(delta_rule_bwd)        \
+            X(delta_map) X(delta_map_back) X(delta_states)
 
 /* NDP_LANES: neighbouring columns that a thread moves at once. */
 enum { NDP_WARP = 32, NDP_LANES = 8, NDP_MAX_THREADS = 1024 };
@@ -139,9 +140,10 @@ static inline int64_t ndp_delta_state_floats(const ndp_op_attr *a) { return (int
 static inline int64_t ndp_delta_forward_floats(const ndp_op_attr *a) {
     return ndp_delta_buffers(a, 2, 2, 5) + ndp_delta_state_floats(a);
 }
-/* Of a value head in the backward: the gradient of the state, the states before chunks, and U. */
+/* Of a value head in the backward: the gradient of the state, the states before chunks and pieces, and U. */
 static inline int64_t ndp_delta_kept_floats(const ndp_op_attr *a, int64_t rows, int64_t chunk) {
-    return (1 + ndp_ceil_div(rows, chunk)) * ndp_delta_state_floats(a) + rows * ndp_v_dim(a);
+    int64_t pieces = a->ranks > 0 ? a->parts : 1;
+    return (1 + pieces + ndp_ceil_div(rows, chunk)) * ndp_delta_state_floats(a) + rows * ndp_v_dim(a);
 }
 /* And where chunks begin. */
 static inline int64_t ndp_delta_backward_floats(const ndp_op_attr *a, int64_t rows, int64_t chunk) {
@@ -153,6 +155,23 @@ static inline size_t ndp_scratch_delta_rule(const ndp_op_call *c) {
 static inline size_t ndp_scratch_delta_rule_bwd(const ndp_op_call *c) {
     int64_t floats = ndp_delta_backward_floats(c->attr, c->in[1].rows, ndp_delta_chunk_rows(c->exec));
     return (size_t)(c->attr->kv_heads * floats) * sizeof(float);
+}
+
+/* Of maps of pieces: a block has a value head. States have E + D columns; back, E. */
+static inline int64_t ndp_delta_map_floats(const ndp_op_attr *a, int64_t e) {
+    return NDP_DELTA_CHUNK * (2 * (int64_t)a->head_dim + 3 * e + 5 * NDP_DELTA_CHUNK) + a->head_dim * e;
+}
+static inline size_t ndp_scratch_delta_map(const ndp_op_call *c) {
+    return (size_t)(c->attr->heads * ndp_delta_map_floats(c->attr, ndp_v_dim(c->attr) + c->attr->head_dim)) *
+           sizeof(float);
+}
+static inline size_t ndp_scratch_delta_map_back(const ndp_op_call *c) {
+    return (size_t)(c->attr->heads * ndp_delta_map_floats(c->attr, ndp_v_dim(c->attr))) * sizeof(float);
+}
+/* Of each state that is made, itself and the one before. */
+static inline size_t ndp_scratch_delta_states(const ndp_op_call *c) {
+    int64_t states = (c->attr->ranks > 0 ? c->attr->parts : 1) * (int64_t)c->attr->heads;
+    return (size_t)(2 * states * ndp_delta_state_floats(c->attr)) * sizeof(float);
 }
 
 /* ---- xent: logits of a chunk of rows, then its products ---- */

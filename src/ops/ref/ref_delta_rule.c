@@ -1,6 +1,7 @@
 /* delta_decay, delta_rule and their gradients: one row after the other, as ops/delta_rule.c says. */
 #include "ops/delta_rule.h"
 #include "ops/ref/ref_kernels.h"
+#include "ops/row_pieces.h"
 
 #include <math.h>
 
@@ -49,24 +50,28 @@ NDP_REF_EACH(delta_decay_ddt)
 
 /* delta_rule ----------------------------------------------------------------------------------------------------- */
 
-/* Of a call, from operand q on. */
+/* Of a call, from operand q on. e: columns of states, of which v has as many or fewer; its others are 0. */
 typedef struct delta_problem {
-    const ndp_view *q, *k, *v, *g, *b, *start;
-    int64_t d, e, rows, group;
+    const ndp_view *q, *k, *v, *g, *b, *start, *states; /* q: NULL: results are not made */
+    int64_t d, e, v_dim, rows, group, heads, piece;     /* piece: rows of one */
 } delta_problem;
 
 static delta_problem problem_of(const ndp_op_call *c, int first) {
     const ndp_view *in = &c->in[first];
-    return (delta_problem){&in[0],
-                           &in[1],
-                           &in[2],
-                           &in[3],
-                           &in[4],
-                           &in[5],
-                           c->attr->head_dim,
-                           ndp_v_dim(c->attr),
-                           in[0].rows,
-                           ndp_delta_group(c->attr)};
+    return (delta_problem){.q = &in[0],
+                           .k = &in[1],
+                           .v = &in[2],
+                           .g = &in[3],
+                           .b = &in[4],
+                           .start = &in[5],
+                           .states = &in[6],
+                           .d = c->attr->head_dim,
+                           .e = ndp_v_dim(c->attr),
+                           .v_dim = ndp_v_dim(c->attr),
+                           .rows = in[0].rows,
+                           .group = ndp_delta_group(c->attr),
+                           .heads = c->attr->heads,
+                           .piece = in[0].rows / ndp_row_pieces_here(c->attr)};
 }
 
 /* A row of a head. */
@@ -89,18 +94,37 @@ static void load_unit(const delta_problem *p, const ndp_view *x, int64_t t, int6
         to[i] = by * ndp_view_get(x, t, col + i);
 }
 
-/* The state `s` after row t becomes that of after row t + 1; what the row has is in r, whose q, k, d have room. */
+static bool begins(const delta_problem *p, int64_t t) {
+    return ndp_delta_begins(p->start, t) || (t % p->piece == 0 && !ndp_present(p->states));
+}
+
+/* The rows of a head in a matrix of states of all pieces, of that with row t. */
+static int64_t state_row(const delta_problem *p, int64_t t, int64_t h) { return (t / p->piece * p->heads + h) * p->d; }
+
+static void load_state(const delta_problem *p, const ndp_view *states, int64_t t, int64_t h, double *s) {
+    for (int64_t i = 0; i < p->d * p->e; i++)
+        s[i] = ndp_present(states) ? ndp_view_get(states, state_row(p, t, h) + i / p->e, i % p->e) : 0;
+}
+
+/* The state before row t, from that after the row before it. */
+static void begin_row(const delta_problem *p, int64_t t, int64_t h, double *s) {
+    if (begins(p, t))
+        memset(s, 0, (size_t)(p->d * p->e) * sizeof *s);
+    else if (t % p->piece == 0)
+        load_state(p, p->states, t, h, s);
+}
+
+/* The state `s` before row t becomes that after it; what the row has is in r, whose q, k, d have room. */
 static void step(const delta_problem *p, int64_t t, int64_t h, double *s, delta_row *r) {
     r->decay = exp(ndp_view_get(p->g, t, h)), r->beta = 1 / (1 + exp(-ndp_view_get(p->b, t, h)));
-    load_unit(p, p->q, t, h, 1 / sqrt((double)p->d), r->q);
+    if (p->q)
+        load_unit(p, p->q, t, h, 1 / sqrt((double)p->d), r->q);
     load_unit(p, p->k, t, h, 1, r->k);
-    if (ndp_delta_begins(p->start, t))
-        memset(s, 0, (size_t)(p->d * p->e) * sizeof *s);
     for (int64_t j = 0; j < p->e; j++) {
         double read = 0;
         for (int64_t i = 0; i < p->d; i++)
             read += (s[i * p->e + j] *= r->decay) * r->k[i];
-        r->d[j] = r->beta * (ndp_view_get(p->v, t, h * p->e + j) - read);
+        r->d[j] = r->beta * ((j < p->v_dim ? ndp_view_get(p->v, t, h * p->v_dim + j) : 0) - read);
         for (int64_t i = 0; i < p->d; i++)
             s[i * p->e + j] += r->k[i] * r->d[j];
     }
@@ -124,6 +148,7 @@ static ndp_status run_delta_rule(const ndp_op_call *c) {
     row_in(&p, &r, s + p.d * p.e);
     for (int64_t h = 0; h < c->attr->heads; h++)
         for (int64_t t = 0; t < p.rows; t++) {
+            begin_row(&p, t, h, s);
             step(&p, t, h, s, &r);
             for (int64_t j = 0; j < p.e; j++) {
                 double o = 0;
@@ -184,15 +209,15 @@ static void row_backward(const delta_bwd *w, const delta_row *r, int64_t t, int6
     const delta_problem *p = &w->p;
     const ndp_view *dg = &w->c->out[3], *db = &w->c->out[4];
     double along = output_backward(w, r, t, h, after), by_decay = 0;
-    bool begins = ndp_delta_begins(p->start, t); /* nothing is decayed, though a fused product may leave its rounding */
+    bool first = begins(p, t); /* nothing is decayed, though a fused product may leave its rounding */
     for (int64_t i = 0; i < p->d; i++)
         for (int64_t j = 0; j < p->e; j++) {
-            double decayed = begins ? 0 : after[i * p->e + j] - r->k[i] * r->d[j], read = -r->beta * w->dd[j];
+            double decayed = first ? 0 : after[i * p->e + j] - r->k[i] * r->d[j], read = -r->beta * w->dd[j];
             double *ds = &w->ds[i * p->e + j];
             w->dk[t * p->d + i] += decayed * read;
             *ds += r->k[i] * read;
             by_decay += *ds * decayed;
-            *ds = begins ? 0 : *ds * r->decay;
+            *ds = first ? 0 : *ds * r->decay;
         }
     if (ndp_present(dg))
         ndp_view_set(dg, t, h, by_decay);
@@ -208,10 +233,14 @@ static void block_backward(const delta_bwd *w, int64_t block, int64_t h) {
         double *after = w->states + i * size;
         memcpy(after, i == 0 ? w->blocks + block * size : after - size, (size_t)size * sizeof(double));
         row_in(p, &rows[i], w->room + i * row_size(p));
+        begin_row(p, first + i, h, after);
         step(p, first + i, h, after, &rows[i]);
     }
-    for (int64_t i = n - 1; i >= 0; i--)
+    for (int64_t i = n - 1; i >= 0; i--) {
+        if ((first + i + 1) % p->piece == 0)
+            load_state(p, &w->c->in[8], first + i, h, w->ds);
         row_backward(w, &rows[i], first + i, h, w->states + i * size);
+    }
 }
 
 static void head_backward(const delta_bwd *w, int64_t h) {
@@ -223,9 +252,9 @@ static void head_backward(const delta_bwd *w, int64_t h) {
     for (int64_t t = 0; t < p->rows; t++) {
         if (t % KEPT == 0)
             memcpy(w->blocks + t / KEPT * p->d * p->e, w->states, bytes);
+        begin_row(p, t, h, w->states);
         step(p, t, h, w->states, &r);
     }
-    memset(w->ds, 0, bytes);
     for (int64_t block = blocks_of(p) - 1; block >= 0; block--)
         block_backward(w, block, h);
 }
@@ -260,3 +289,148 @@ static ndp_status run_delta_rule_bwd(const ndp_op_call *c) {
 }
 
 const ndp_kernel ndp_ref_delta_rule_bwd = {.run = run_delta_rule_bwd, .scratch = delta_rule_bwd_scratch};
+
+/* maps of pieces ------------------------------------------------------------------------------------------------- */
+
+static void store_state(const delta_problem *p, const double *s, int64_t t, int64_t h, const ndp_view *to) {
+    for (int64_t i = 0; i < p->d * p->e; i++)
+        ndp_view_set(to, state_row(p, t, h) + i / p->e, i % p->e, s[i]);
+}
+
+/* Of (k, v, g, b, start): states have E + D columns. */
+static delta_problem map_problem(const ndp_op_call *c) {
+    const ndp_view *in = c->in;
+    return (delta_problem){.k = &in[0],
+                           .v = &in[1],
+                           .g = &in[2],
+                           .b = &in[3],
+                           .start = &in[4],
+                           .d = c->attr->head_dim,
+                           .e = ndp_v_dim(c->attr) + c->attr->head_dim,
+                           .v_dim = ndp_v_dim(c->attr),
+                           .rows = in[0].rows,
+                           .group = ndp_delta_group(c->attr),
+                           .heads = c->attr->heads,
+                           .piece = in[0].rows / ndp_row_pieces_here(c->attr)};
+}
+
+static size_t delta_map_scratch(const ndp_op_call *c) {
+    delta_problem p = map_problem(c);
+    return (size_t)(p.d * p.e + row_size(&p)) * sizeof(double);
+}
+
+static ndp_status run_delta_map(const ndp_op_call *c) {
+    delta_problem p = map_problem(c);
+    double *s = c->scratch;
+    delta_row r;
+    row_in(&p, &r, s + p.d * p.e);
+    for (int64_t h = 0; h < c->attr->heads; h++)
+        for (int64_t t = 0; t < p.rows; t++) {
+            if (t % p.piece == 0 || ndp_delta_begins(p.start, t))
+                memset(s, 0, (size_t)(p.d * p.e) * sizeof *s);
+            for (int64_t i = 0; i < p.d && t % p.piece == 0 && !ndp_delta_begins(p.start, t); i++)
+                s[i * p.e + p.v_dim + i] = 1;
+            step(&p, t, h, s, &r);
+            if ((t + 1) % p.piece == 0)
+                store_state(&p, s, t, h, &c->out[0]);
+        }
+    return NDP_OK;
+}
+
+const ndp_kernel ndp_ref_delta_map = {.run = run_delta_map, .scratch = delta_map_scratch};
+
+/* Of (do, q, k, g, b, start). */
+static delta_problem back_problem(const ndp_op_call *c) {
+    const ndp_view *in = c->in;
+    return (delta_problem){.q = &in[1],
+                           .k = &in[2],
+                           .g = &in[3],
+                           .b = &in[4],
+                           .start = &in[5],
+                           .d = c->attr->head_dim,
+                           .e = ndp_v_dim(c->attr),
+                           .rows = in[1].rows,
+                           .group = ndp_delta_group(c->attr),
+                           .heads = c->attr->heads,
+                           .piece = in[1].rows / ndp_row_pieces_here(c->attr)};
+}
+
+static size_t delta_map_back_scratch(const ndp_op_call *c) {
+    delta_problem p = back_problem(c);
+    return (size_t)(p.d * p.e + row_size(&p)) * sizeof(double);
+}
+
+/* From the gradient of the state after row t to that before it. */
+static void row_back(const ndp_op_call *c, const delta_problem *p, int64_t t, int64_t h, double *ds, delta_row *r) {
+    r->decay = exp(ndp_view_get(p->g, t, h)), r->beta = 1 / (1 + exp(-ndp_view_get(p->b, t, h)));
+    load_unit(p, p->q, t, h, 1 / sqrt((double)p->d), r->q);
+    load_unit(p, p->k, t, h, 1, r->k);
+    for (int64_t j = 0; j < p->e; j++) {
+        double d_o = ndp_view_get(&c->in[0], t, h * p->e + j), dd = 0;
+        for (int64_t i = 0; i < p->d; i++)
+            dd += (ds[i * p->e + j] += r->q[i] * d_o) * r->k[i];
+        for (int64_t i = 0; i < p->d; i++)
+            ds[i * p->e + j] = r->decay * (ds[i * p->e + j] - r->k[i] * r->beta * dd);
+    }
+}
+
+static ndp_status run_delta_map_back(const ndp_op_call *c) {
+    delta_problem p = back_problem(c);
+    double *ds = c->scratch;
+    delta_row r;
+    row_in(&p, &r, ds + p.d * p.e);
+    for (int64_t h = 0; h < c->attr->heads; h++)
+        for (int64_t first = 0; first < p.rows; first += p.piece) {
+            int64_t end = first;
+            while (end < first + p.piece && !ndp_delta_begins(p.start, end))
+                end++;
+            memset(ds, 0, (size_t)(p.d * p.e) * sizeof *ds);
+            for (int64_t t = end - 1; t >= first; t--)
+                row_back(c, &p, t, h, ds, &r);
+            store_state(&p, ds, first, h, &c->out[0]);
+        }
+    return NDP_OK;
+}
+
+const ndp_kernel ndp_ref_delta_map_back = {.run = run_delta_map_back, .scratch = delta_map_back_scratch};
+
+/* s := U + A s, of head h and piece `number`; or V + A^T s. */
+static void compose(const ndp_op_call *c, int64_t number, int64_t h, double *s, double *old) {
+    const ndp_view *maps = &c->in[0], *backs = &c->in[1];
+    int64_t d = c->attr->head_dim, e = ndp_v_dim(c->attr);
+    int64_t row = (ndp_row_piece_at(c->attr, number) * c->attr->heads + h) * d;
+    memcpy(old, s, (size_t)(d * e) * sizeof *s);
+    for (int64_t i = 0; i < d; i++)
+        for (int64_t j = 0; j < e; j++) {
+            double sum = ndp_view_get(ndp_present(backs) ? backs : maps, row + i, j);
+            for (int64_t l = 0; l < d; l++)
+                sum += ndp_view_get(maps, row + (ndp_present(backs) ? l : i), e + (ndp_present(backs) ? i : l)) *
+                       old[l * e + j];
+            s[i * e + j] = sum;
+        }
+}
+
+static size_t delta_states_scratch(const ndp_op_call *c) {
+    return (size_t)(2 * c->attr->head_dim * ndp_v_dim(c->attr)) * sizeof(double);
+}
+
+static ndp_status run_delta_states(const ndp_op_call *c) {
+    int64_t d = c->attr->head_dim, e = ndp_v_dim(c->attr), heads = c->attr->heads;
+    double *s = c->scratch, *old = s + d * e;
+    for (int64_t b = 0; b < ndp_row_pieces_here(c->attr); b++)
+        for (int64_t h = 0; h < heads; h++) {
+            int64_t own = ndp_row_piece_number(c->attr, b);
+            memset(s, 0, (size_t)(d * e) * sizeof *s);
+            if (ndp_present(&c->in[1]))
+                for (int64_t n = ndp_row_pieces(c->attr) - 1; n > own; n--)
+                    compose(c, n, h, s, old);
+            else
+                for (int64_t n = 0; n < own; n++)
+                    compose(c, n, h, s, old);
+            for (int64_t i = 0; i < d * e; i++)
+                ndp_view_set(&c->out[0], (b * heads + h) * d + i / e, i % e, s[i]);
+        }
+    return NDP_OK;
+}
+
+const ndp_kernel ndp_ref_delta_states = {.run = run_delta_states, .scratch = delta_states_scratch};

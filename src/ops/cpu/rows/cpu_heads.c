@@ -1,4 +1,4 @@
-/* heads_split, heads_merge, chunk_order. */
+/* heads_split, heads_merge, chunk_order; rows at the ends of pieces. */
 #include "ops/cpu/rows/row_parts.h"
 #include "ops/heads.h"
 
@@ -41,4 +41,33 @@ void NDP_RANGE_KERNEL(chunk_order)(const ndp_op_call *c, int64_t first, int64_t 
     const ndp_view *x = &c->in[0];
     for (int64_t r = first; r < last; r++)
         copy_piece(x, ndp_chunk_row(c->attr, x->rows, r), 0, &c->out[0], r, 0, x->cols);
+}
+
+void NDP_RANGE_KERNEL(piece_ends)(const ndp_op_call *c, int64_t first, int64_t last) {
+    const ndp_view *x = &c->in[0];
+    int64_t piece = x->rows / c->attr->parts, n = c->attr->ends;
+    for (int64_t r = first; r < last; r++)
+        copy_piece(x, (r / n + 1) * piece - n + r % n, 0, &c->out[0], r, 0, x->cols);
+}
+
+/* The sum of the two in fp32, rounded once. */
+NDP_INLINE void add_rows_into(ndp_dtype from, ndp_dtype to, int64_t n, const void *dy, const void *earlier, void *dx) {
+    SIMD for (int64_t i = 0; i < n; i++) ndp_st(dx, to, i, ndp_ld(earlier, to, i) + ndp_ld(dy, from, i));
+}
+
+void NDP_RANGE_KERNEL(piece_ends_dx)(const ndp_op_call *c, int64_t first, int64_t last) {
+    const ndp_view *dy = &c->in[0], *earlier = &c->in[2], *dx = &c->out[0];
+    int64_t piece = dx->rows / c->attr->parts, n = c->attr->ends;
+    for (int64_t t = first; t < last; t++) {
+        int64_t at = t % piece - piece + n, row = t / piece * n + at;
+        if (at >= 0 && earlier->data)
+            NDP_BY_TYPES(dy->dtype, dx->dtype, add_rows_into, dx->cols, ndp_at(dy, row, 0), ndp_at(earlier, t, 0),
+                         ndp_at(dx, t, 0));
+        else if (at >= 0)
+            copy_piece(dy, row, 0, dx, t, 0, dx->cols);
+        else if (!earlier->data)
+            memset(ndp_at(dx, t, 0), 0, (size_t)dx->cols * ndp_dtype_size(dx->dtype));
+        else if (earlier->data != dx->data)
+            copy_piece(earlier, t, 0, dx, t, 0, dx->cols);
+    }
 }
