@@ -1,5 +1,5 @@
 /* heads_split, heads_merge: rows with all their heads become one block of rows a part, each with its heads, as an
- * exchange between ranks wants them; and back. chunk_order: rows of a zig-zag cut in their order, and back. */
+ * exchange between ranks wants them; and back. */
 #include "ops/heads.h"
 #include "ops/flow.h"
 #include "ops/shape.h"
@@ -78,29 +78,4 @@ const ndp_op ndp_op_heads_merge = {
     .reads = NDP_READS_heads | NDP_READS_head_dim | NDP_READS_parts | NDP_READS_all_parts | NDP_READS_first |
              NDP_READS_wide_grad | NDP_READS_type,
     EXCHANGED,
-};
-
-static ndp_status order_shape(ndp_op_call *c) {
-    const ndp_view *x = &c->in[0];
-    NDP_SHAPE_CHECK(c->attr->ranks > 0 && x->rows % (2 * (int64_t)c->attr->ranks) == 0,
-                    "chunk_order: " NDP_SHAPE " in chunks of %d ranks", NDP_SHAPE_ARGS(*x), c->attr->ranks);
-    ndp_shape_like(&c->out[0], x);
-    return NDP_OK;
-}
-
-static ndp_status order_backward(ndp_bwd *b) {
-    ndp_op_attr back = *b->attr;
-    back.inverse = !back.inverse;
-    return ndp_input_grad(b, &ndp_op_chunk_order, &back, (int[]){b->grad_out(b, 0)}, 1, -1);
-}
-
-const ndp_op ndp_op_chunk_order = {
-    NDP_NAMED(chunk_order),
-    .n_in = 1,
-    .n_out = 1,
-    .rows = NDP_ROWS_MIXED,
-    .shape = order_shape,
-    .backward = order_backward,
-    .reads = NDP_READS_ranks | NDP_READS_inverse,
-    NDP_FLOWS({.node = &ndp_op_conv_silu}, {.node = &ndp_op_delta_rule}),
 };

@@ -1,6 +1,5 @@
 /* How heads_split and heads_merge cut: the heads of a row into runs of `width` columns, each of them for `repeats`
- * consecutive parts of attr.all_parts (0: of attr.parts); those from attr.first on are cut here. And how chunk_order
- * orders rows. */
+ * consecutive parts of attr.all_parts (0: of attr.parts); those from attr.first on are cut here. */
 #ifndef NDP_OPS_HEADS_H
 #define NDP_OPS_HEADS_H
 
@@ -26,20 +25,6 @@ static inline void ndp_heads_parts(const ndp_heads *h, int64_t i, int64_t *low, 
     *high = *low + h->repeats;
     *low = *low < 0 ? 0 : *low;
     *high = *high > h->parts ? h->parts : *high;
-}
-
-/* The chunk of x that chunk_order makes chunk k of y. */
-static inline int64_t ndp_chunk_from(const ndp_op_attr *a, int64_t k) {
-    int64_t last = 2 * (int64_t)a->ranks - 1, late = a->inverse ? k % 2 : k >= a->ranks;
-    if (a->inverse)
-        return late ? last - k / 2 : k / 2;
-    return late ? 2 * (last - k) + 1 : 2 * k;
-}
-
-/* The row of x that becomes row r of T. */
-static inline int64_t ndp_chunk_row(const ndp_op_attr *a, int64_t rows, int64_t r) {
-    int64_t chunk = rows / (2 * (int64_t)a->ranks);
-    return ndp_chunk_from(a, r / chunk) * chunk + r % chunk;
 }
 
 #endif

@@ -413,9 +413,6 @@ typedef enum ndp_op_kind {
  *                 each is repeated: n = 1, part p has head p*H / P. One of H and P divides the other.
  * heads_merge     (y [P*T,n*D])                                -> x [T,H*D]
  *                 the way back; repeated heads are summed in part order. x is stored as attr.type with attr.wide_grad
- * chunk_order     (x [T,N])                                    -> y [T,N]
- *                 2P chunks of rows, P = attr.ranks: x has those of each rank of a zig-zag cut, rank by rank (r, then
- *                 2P-1-r), y has them in their order; with attr.inverse the way back
  * xent            (x [T,C], w [V,C], labels~ [T,1], scale [1,1] or [T,1] fp64)
  *                                                              -> nll [T,1], dx? [T,C], dw? [V,C], values? [T,2]
  *                 the head: logits in chunks of rows, never all; label < 0: ignored (nll 0, no gradient). nll is the
@@ -597,7 +594,6 @@ typedef enum ndp_op_kind {
     ROWS(attention_merge) \
     ROWS(heads_split) \
     ROWS(heads_merge) \
-    ROWS(chunk_order) \
     WHOLE(xent) \
     WHOLE(xent_logits) \
     WHOLE(xent_grad) \

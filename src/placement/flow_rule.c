@@ -223,7 +223,6 @@ static const struct {
     [NDP_OP_attention_bwd] = {NULL, ndp_after_attention_bwd},
     [NDP_OP_attention_dsink] = {NULL, ndp_after_attention_dsink},
     [NDP_OP_attention_merge] = {NULL, ndp_after_attention_merge},
-    [NDP_OP_chunk_order] = {NULL, ndp_after_chunk_order},
     [NDP_OP_conv_silu] = {ndp_before_taps, NULL},
     [NDP_OP_conv_silu_dends] = {ndp_before_taps, ndp_after_conv_dends},
     [NDP_OP_conv_silu_dw] = {ndp_before_taps, ndp_after_taps},

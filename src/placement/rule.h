@@ -147,7 +147,7 @@ ndp_rule_fn ndp_after_copy, ndp_before_gated, ndp_after_gated_bwd, ndp_before_ro
 ndp_rule_fn ndp_after_unpack, ndp_before_stack, ndp_before_stack_bias, ndp_after_stack_bias;
 /* rules_attention.c */
 ndp_rule_fn ndp_after_attention, ndp_after_attention_bwd, ndp_after_attention_merge, ndp_after_attention_dsink,
-    ndp_after_heads_split, ndp_after_heads_merge, ndp_after_chunk_order;
+    ndp_after_heads_split, ndp_after_heads_merge;
 /* rules_pieces.c */
 ndp_rule_fn ndp_before_pieces, ndp_after_conv_dx, ndp_after_conv_dends, ndp_after_piece_ends, ndp_after_piece_ends_dx,
     ndp_before_delta_rule, ndp_after_delta_rule_bwd, ndp_after_delta_map, ndp_after_delta_map_back,

@@ -296,17 +296,3 @@ static ndp_status move_heads(ndp_rule *r, bool merge) {
 
 ndp_status ndp_after_heads_split(ndp_rule *r) { return move_heads(r, false); }
 ndp_status ndp_after_heads_merge(ndp_rule *r) { return move_heads(r, true); }
-
-/* Chunks of rows in another order. */
-ndp_status ndp_after_chunk_order(ndp_rule *r) {
-    int64_t chunks = 2 * (int64_t)r->c->attr.ranks, rows = r->in[0].rows / chunks;
-    NDP_TRY(ndp_expect_all(r, 0));
-    for (int64_t k = 0; k < chunks; k++) {
-        ndp_content part = ndp_content_of(r->arena, r->in[0].rows, r->in[0].cols);
-        NDP_TRY(
-            ndp_content_move(&r->in[0], ndp_chunk_from(&r->c->attr, k) * rows, rows, 0, part.cols, k * rows, 0, &part));
-        for (int i = 0; i < part.n; i++)
-            NDP_TRY(ndp_result(r, 0, part.tiles[i]));
-    }
-    return NDP_OK;
-}

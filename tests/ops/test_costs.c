@@ -212,7 +212,6 @@ static const cost_case cases[] = {
     COST(heads_merge, 12, 4 * (24 + 12), .in = {F(6, 4)}, .attr = {.heads = 1, .head_dim = 4, .parts = 2}),
     /* 3 x 7 logits: 4 multiply-adds each for every product, 14 for softmax and loss. The weights are read once a
      * product, logits written and read in fp32, once more a product; x is read twice. */
-    COST(chunk_order, 0, 4 * (12 + 12), .in = {F(4, 3)}, .attr = {.ranks = 2}),
     COST(xent, 21 * (8 + 14), 112 + 21 * 4 * 3 + 96, .in = {F(3, 4), F(7, 4), I(3, 1), D(1, 1)}, .attr = {.vocab = 7}),
     COST(xent, 21 * (24 + 14), 3 * 112 + 21 * 4 * 5 + 96, .in = {F(3, 4), F(7, 4), I(3, 1), D(1, 1)},
          .attr = {.vocab = 7, .train = true}),

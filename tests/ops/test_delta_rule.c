@@ -271,27 +271,6 @@ static void nan_is_not_hidden(void **state) {
     free_matrices(gradients, 5);
 }
 
-/* Chunks of one row and of more; by hand: ranks 0 and 1 of two have chunks 0, 3, and 1, 2. */
-static void chunk_order_kernels(void **state) {
-    (void)state;
-    FOR_SIZES(t, n) for (int i = 0; i < 6; i++) {
-        kernel_case k = {
-            &ndp_op_chunk_order, {.ranks = 1 + i / 2, .inverse = i % 2}, .in = {some((2 + i / 2 * 2) * t, n, 1)}};
-        check_kernel(&k);
-    }
-    static const int from[2][8] = {{0, 1, 4, 5, 6, 7, 2, 3}, {0, 1, 6, 7, 2, 3, 4, 5}};
-    for (int d = 0; d < 2 * DEVICES; d++) {
-        ndp_op_attr attr = {.ranks = 2, .inverse = d % 2};
-        ndp_view in[NDP_OP_MAX_IN] = {some(8, 3, 1)}, y[NDP_OP_MAX_OUT] = {{0}};
-        make_outputs(&ndp_op_chunk_order, &attr, in, y, 1);
-        run_op(&ndp_op_chunk_order, &attr, in, y, device_at(d / 2), 2);
-        for (int64_t r = 0; r < 8; r++)
-            assert_true(ndp_view_get(&y[0], r, 2) == ndp_view_get(&in[0], from[d % 2][r], 2));
-        free_matrices(in, 1);
-        free_matrices(y, 1);
-    }
-}
-
 /* What follows a single 1 are the taps, the last one first. */
 static void conv_silu_by_hand(void **state) {
     (void)state;
@@ -317,7 +296,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(gate_by_kernels),       cmocka_unit_test(delta_rule_kernels),
         cmocka_unit_test(documents_do_not_meet), cmocka_unit_test(delta_rule_by_hand),
         cmocka_unit_test(texts_are_continued),   cmocka_unit_test(conv_silu_by_hand),
-        cmocka_unit_test(chunk_order_kernels),   cmocka_unit_test(nan_is_not_hidden),
+        cmocka_unit_test(nan_is_not_hidden),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

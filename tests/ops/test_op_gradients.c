@@ -544,20 +544,6 @@ static void heads_gradient(void **state) {
         }
 }
 
-static void chunk_order_gradient(void **state) {
-    (void)state;
-    for (int ranks = 1; ranks < 4; ranks++)
-        for (int back = 0; back < 2; back++) {
-            gradient_case k = {&ndp_op_chunk_order,
-                               {.ranks = ranks, .inverse = back},
-                               .in = {random_matrix(NDP_F64, 6 * ranks, 5, 1)},
-                               .wanted = 1,
-                               .flowing = 1,
-                               .earlier = back};
-            check_gradients(&k);
-        }
-}
-
 /* Gradients arrive at the weights; rows of padding have none. */
 static void route_gradient(void **state) {
     (void)state;
@@ -765,24 +751,41 @@ static void every_backward_has_run(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embedding_gradient),     cmocka_unit_test(linear_gradient),
-        cmocka_unit_test(rmsnorm_gradient),       cmocka_unit_test(add_rmsnorm_gradient),
-        cmocka_unit_test(rope_gradient),          cmocka_unit_test(activation_gradients),
-        cmocka_unit_test(scale_gradient),         cmocka_unit_test(rmsnorm_of_heads_gradient),
-        cmocka_unit_test(layernorm_gradient),     cmocka_unit_test(halves_of_rmsnorm_gradient),
-        cmocka_unit_test(partial_rope_gradient),  cmocka_unit_test(latent_keys_gradient),
-        cmocka_unit_test(add_gradient),           cmocka_unit_test(causal_conv_gradient),
-        cmocka_unit_test(conv_silu_gradient),     cmocka_unit_test(delta_decay_gradient),
-        cmocka_unit_test(delta_rule_gradient),    cmocka_unit_test(gate_by_gradient),
-        cmocka_unit_test(conv_silu_of_pieces),    cmocka_unit_test(delta_rule_of_pieces),
-        cmocka_unit_test(xent_gradient),          cmocka_unit_test(add_bias_gradient),
-        cmocka_unit_test(add_columns_gradient),   cmocka_unit_test(dropout_gradient),
-        cmocka_unit_test(dora_gradient),          cmocka_unit_test(copy_gradient),
-        cmocka_unit_test(heads_gradient),         cmocka_unit_test(chunk_order_gradient),
-        cmocka_unit_test(linear_stack_gradient),  cmocka_unit_test(stack_bias_gradient),
-        cmocka_unit_test(gate_rows_gradient),     cmocka_unit_test(route_gradient),
-        cmocka_unit_test(router_losses_gradient), cmocka_unit_test(take_and_give_gradients),
-        cmocka_unit_test(xent_passes_its_dx),     cmocka_unit_test(nothing_flows_nothing_made),
+        cmocka_unit_test(embedding_gradient),
+        cmocka_unit_test(linear_gradient),
+        cmocka_unit_test(rmsnorm_gradient),
+        cmocka_unit_test(add_rmsnorm_gradient),
+        cmocka_unit_test(rope_gradient),
+        cmocka_unit_test(activation_gradients),
+        cmocka_unit_test(scale_gradient),
+        cmocka_unit_test(rmsnorm_of_heads_gradient),
+        cmocka_unit_test(layernorm_gradient),
+        cmocka_unit_test(halves_of_rmsnorm_gradient),
+        cmocka_unit_test(partial_rope_gradient),
+        cmocka_unit_test(latent_keys_gradient),
+        cmocka_unit_test(add_gradient),
+        cmocka_unit_test(causal_conv_gradient),
+        cmocka_unit_test(conv_silu_gradient),
+        cmocka_unit_test(delta_decay_gradient),
+        cmocka_unit_test(delta_rule_gradient),
+        cmocka_unit_test(gate_by_gradient),
+        cmocka_unit_test(conv_silu_of_pieces),
+        cmocka_unit_test(delta_rule_of_pieces),
+        cmocka_unit_test(xent_gradient),
+        cmocka_unit_test(add_bias_gradient),
+        cmocka_unit_test(add_columns_gradient),
+        cmocka_unit_test(dropout_gradient),
+        cmocka_unit_test(dora_gradient),
+        cmocka_unit_test(copy_gradient),
+        cmocka_unit_test(heads_gradient),
+        cmocka_unit_test(linear_stack_gradient),
+        cmocka_unit_test(stack_bias_gradient),
+        cmocka_unit_test(gate_rows_gradient),
+        cmocka_unit_test(route_gradient),
+        cmocka_unit_test(router_losses_gradient),
+        cmocka_unit_test(take_and_give_gradients),
+        cmocka_unit_test(xent_passes_its_dx),
+        cmocka_unit_test(nothing_flows_nothing_made),
         cmocka_unit_test(every_backward_has_run),
     };
     return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));

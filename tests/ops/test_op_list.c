@@ -141,7 +141,6 @@ static void shape_rules_of_states_refuse(void **state) {
         const ndp_op *op;
         ndp_view in[NDP_OP_MAX_IN];
     } bad[] = {
-        {&ndp_op_chunk_order, {f}},
         {&ndp_op_conv_silu_dends, {f, f, taps, starts, f}}, /* rows at ends of no pieces */
         {&ndp_op_piece_ends, {f}},
         {&ndp_op_piece_ends_dx, {f, f}},

@@ -1,4 +1,4 @@
-/* heads_split, heads_merge: runs of columns to rows of their own and back; chunk_order. */
+/* heads_split, heads_merge: runs of columns to rows of their own and back. */
 #include "ops/cuda/cuda_kernel.cuh"
 #include "ops/cuda/cuda_kernels.hpp"
 
@@ -44,21 +44,3 @@ static ndp_status run_heads_merge(const ndp_op_call *c) {
     return ndp_each8(c, x->rows * runs, h.width, heads_merge_each{h, c->in[0], *x, runs});
 }
 NDP_CUDA_KERNEL(heads_merge)
-
-struct chunk_order_each {
-    ndp_view x, y;
-    int64_t chunk, ranks;
-    bool inverse;
-    __device__ void operator()(int64_t r, int64_t c) const {
-        ndp_op_attr a = {};
-        a.ranks = (int)ranks, a.inverse = inverse;
-        int64_t k = ndp_div(r, chunk);
-        ndp_set8(y, r, c, ndp_get8(x, ndp_chunk_from(&a, k) * chunk + r - k * chunk, c));
-    }
-};
-static ndp_status run_chunk_order(const ndp_op_call *c) {
-    const ndp_op_attr *a = c->attr;
-    return ndp_each8(c, &c->out[0],
-                     chunk_order_each{c->in[0], c->out[0], c->in[0].rows / (2 * a->ranks), a->ranks, a->inverse});
-}
-NDP_CUDA_KERNEL(chunk_order)

@@ -1,4 +1,4 @@
-/* heads_split, heads_merge, chunk_order. */
+/* heads_split, heads_merge. */
 #include "ops/heads.h"
 #include "ops/ref/ref_kernels.h"
 
@@ -20,9 +20,3 @@ static double heads_merge(const ndp_op_call *c, int64_t t, int64_t j) {
 }
 
 NDP_REF_EACH(heads_merge)
-
-static double chunk_order(const ndp_op_call *c, int64_t r, int64_t j) {
-    return ndp_ref_in(c, 0, ndp_chunk_row(c->attr, c->in[0].rows, r), j);
-}
-
-NDP_REF_EACH(chunk_order)

@@ -1,4 +1,4 @@
-/* heads_split, heads_merge, chunk_order; rows at the ends of pieces. */
+/* heads_split, heads_merge; rows at the ends of pieces. */
 #include "ops/cpu/rows/row_parts.h"
 #include "ops/heads.h"
 
@@ -35,12 +35,6 @@ void NDP_RANGE_KERNEL(heads_merge)(const ndp_op_call *c, int64_t first, int64_t 
             else
                 sum_parts(y, x, t, p, end, i * h.width, h.width);
         }
-}
-
-void NDP_RANGE_KERNEL(chunk_order)(const ndp_op_call *c, int64_t first, int64_t last) {
-    const ndp_view *x = &c->in[0];
-    for (int64_t r = first; r < last; r++)
-        copy_piece(x, ndp_chunk_row(c->attr, x->rows, r), 0, &c->out[0], r, 0, x->cols);
 }
 
 void NDP_RANGE_KERNEL(piece_ends)(const ndp_op_call *c, int64_t first, int64_t last) {
