@@ -174,7 +174,7 @@ static struct json_object *memory_of(const ndp_trainer *t) {
     return o;
 }
 
-/* The run.json that a resumed run continues; NULL: there is none. */
+/* Returns the run.json that a resumed run continues; NULL: there is none. */
 static struct json_object *file_before(const char *path, bool resumed) {
     struct json_object *old = NULL;
     return resumed && ndp_path_exists(path) && ndp_json_read(path, &old) == NDP_OK ? old : NULL;
