@@ -73,8 +73,9 @@ struct ndp_config {
         char *train_field;                   /* NULL: train and weight */
         char *chosen_field, *rejected_field; /* NULL: chosen or chosen_response, rejected or rejected_response */
         ndp_strings roles;                   /* "name in the records: role" */
-        char *chat_template;                 /* NULL: the tokenizer's own */
-        char *template_date;                 /* NULL: NDP_CHAT_DATE */
+        bool drop_system;
+        char *chat_template; /* NULL: the tokenizer's own */
+        char *template_date; /* NULL: NDP_CHAT_DATE */
         ndp_train_on train_on;
         ndp_bad_records bad_records;
         char *end_token;    /* of texts: "auto", "none", or a token */
@@ -84,6 +85,7 @@ struct ndp_config {
         ndp_overlong overlong;
         int64_t min_tokens;    /* of a document; 0: any number */
         int64_t max_documents; /* of each of `files`; 0: all */
+        bool unique;
         ndp_strings validation_files, validation_own;
         double validation_fraction; /* of the documents */
         bool shuffle;

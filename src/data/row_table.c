@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/rng.h"
 #include "data/row_fit.h"
+#include "data/seen.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +26,7 @@ typedef struct row_builder {
     int source;       /* of the newest document */
     int64_t question; /* number of the first one in the cache after the newest document's newest turn began */
     int64_t documents, tokens, labels;
+    ndp_seen seen;
     ndp_row_losses lost;
 } row_builder;
 
@@ -40,13 +42,14 @@ static int64_t number_in_source(row_builder *b, int64_t document) {
     return document - (b->source ? (int64_t)c->source_ends[b->source - 1] : 0);
 }
 
+/* A document that is held out and one that is not are never alike: the later one is left out of both. */
 static bool is_kept(row_builder *b, int64_t document) {
     int64_t each = b->o->pairs ? 2 : 1, number = number_in_source(b, document) / each, most = b->o->most_documents;
-    if (ndp_held_out(b->o->held_out, document / each) != b->o->validation)
-        return false;
-    bool beyond = most > 0 && number >= most;
-    b->lost.beyond += beyond;
-    return !beyond;
+    bool own = ndp_held_out(b->o->held_out, document / each) == b->o->validation, beyond = most > 0 && number >= most;
+    bool repeated = b->o->unique && !beyond && !ndp_seen_add(&b->seen, b->cache, document, each);
+    b->lost.beyond += own && beyond;
+    b->lost.repeated += own && repeated;
+    return own && !beyond && !repeated;
 }
 
 static ndp_status add_piece(row_builder *b, ndp_row_piece p, int64_t row) {
@@ -302,6 +305,10 @@ ndp_status ndp_row_table_build(const ndp_token_cache *c, const ndp_row_opts *o, 
     NDP_CHECK_MEMORY(b, "for a table of rows");
     b->cache = c;
     b->o = o;
+    if (o->unique && ndp_seen_create(c->n_documents, &b->seen) != NDP_OK) {
+        free(b);
+        return NDP_ENOMEM;
+    }
     /* A piece of one token predicts nothing, so a row of which one is left is full. */
     b->fit = (ndp_row_fit){.open = b->open,
                            .left = b->left,
@@ -309,6 +316,7 @@ ndp_status ndp_row_table_build(const ndp_token_cache *c, const ndp_row_opts *o, 
                            .length = (int32_t)o->length,
                            .least = o->single ? INT32_MAX : 2};
     ndp_status st = add_sources(b, &t);
+    ndp_seen_release(&b->seen);
     free(b->pieces);
     free(b->row_of);
     free(b);

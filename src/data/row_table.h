@@ -26,6 +26,7 @@ typedef struct ndp_row_opts {
     ndp_overlong overlong;
     int64_t least_tokens;     /* of a document: shorter ones are left out */
     int64_t most_documents;   /* of each source, the first ones, or pairs; 0: all */
+    bool unique;              /* documents, or pairs, that are like an earlier one of any source are left out */
     double held_out;          /* fraction of the documents, or pairs, held out for validation */
     bool validation;          /* rows of held-out documents; otherwise, of all others */
     bool by_source;           /* no row mixes documents of several sources */
@@ -45,6 +46,7 @@ typedef struct ndp_row_losses {
     int64_t scant;          /* less than least_tokens: left out */
     int64_t emptied;        /* of the truncated ones: nothing to predict is left, so they have no row */
     int64_t beyond;         /* not among the first of their source (most_documents) */
+    int64_t repeated;       /* like an earlier one */
     int64_t between_turns;  /* cut between turns, not where a row was full; they may be in these rows whole */
     int64_t unasked;        /* turns of which answers, or parts of them, have no place in a row with their question, */
     int64_t unasked_labels; /* and their tokens to predict */

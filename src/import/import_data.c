@@ -85,6 +85,8 @@ static const set_type types[] = {
     {"oasst", NDP_RECORD_INSTRUCTION, "INSTRUCTION", NULL, "RESPONSE", own_words},
     {"gpt4all", NDP_RECORD_INSTRUCTION, "prompt", NULL, "response", own_words},
     {"summarizetldr", NDP_RECORD_INSTRUCTION, "article", NULL, "summary", own_words},
+    {"jeopardy", NDP_RECORD_JEOPARDY, 0, 0, 0, NULL},
+    {"token_ids", NDP_RECORD_TOKEN_IDS, 0, 0, 0, NULL},
     {"", NDP_RECORD_AUTO, 0, 0, 0, own_type},
 };
 
@@ -254,6 +256,7 @@ static ndp_status add_messages(ndp_import *m, const set_type *t, const char *nam
     if (t->format == NDP_RECORD_MESSAGES)
         NDP_TRY(SHARE(m, messages_field, either(m->set.messages, "messages"), name, node));
     NDP_TRY(share_message_fields(m, name, node));
+    NDP_TRY(ndp_import_share_drop(m));
     NDP_TRY(SHARE(m, train_field, m->set.train, name, node));
     return add_chat(m, m->set.template, name, node);
 }
@@ -287,15 +290,10 @@ static bool has_conversation(const set_type *t, struct fy_node *set) {
 /* Adds the current data set, whose keys are in m->set. */
 ndp_status ndp_import_add_set(ndp_import *m, const char *name, struct fy_node *node, const char *silent_type) {
     bool pairs = ndp_import_has_pairs(m);
-    const char *type = either(m->set.type, pairs ? "passthrough" : silent_type);
-    const set_type *t = type_of(pairs ? pair_types : types, either(type, ""));
-    if (!type)
-        NDP_TRY(ndp_import_refuse(
-            &m->notes, name, "no type", node,
-            "Axolotl reads token ids (input_ids, labels) there; here ids are read from .bin files, and texts with "
-            "type: completion",
-            "data.format"));
-    else if (t->why) {
+    /* without a type Axolotl reads token ids */
+    const char *type = either(m->set.type, pairs ? "passthrough" : either(silent_type, "token_ids"));
+    const set_type *t = type_of(pairs ? pair_types : types, type);
+    if (t->why) {
         char typed[120];
         snprintf(typed, sizeof typed, "%.100s.type", name);
         NDP_TRY(ndp_import_refuse(&m->notes, typed, type, node, t->why, "data.format"));

@@ -117,7 +117,7 @@ struct import_values {
     ndp_strings reporters; /* names of trackers */
     double save_steps, saves_per_epoch, eval_steps, evals_per_epoch;
     char *chat_template;
-    int packing, multipack_attention, train_on_inputs, excess, curriculum, shuffle_merged;
+    int packing, multipack_attention, train_on_inputs, excess, curriculum, shuffle_merged, unique;
     double val_set_size;
     int adapter, four_bits, eight_bits, target_linear, dora, rslora, muon; /* adapter: an ndp_adapter_type */
     ndp_strings targets, parameters;                   /* modules; and parameters, which stacks of experts are */
@@ -144,6 +144,7 @@ typedef struct import_set {
     char *format, *no_input_format;                    /* of a custom type */
     char *hub, *config, *revision, *split;             /* of a data set on the Hub */
     int sharegpt, ranking;                             /* WORD_YES: LLaMA-Factory's formatting, its pairs */
+    int drop_system;
     ndp_strings files;
     ndp_str own; /* what it has other than the sets before it: ", format: alpaca, text_field: \"body\"" */
 } import_set;
@@ -235,6 +236,8 @@ bool ndp_import_is_axolotl(const ndp_import *m);
 ndp_status ndp_import_add_set(ndp_import *m, const char *name, struct fy_node *node, const char *silent_type);
 /* Sets a text of `data`, at its offset in ndp_config, from a data set: of all of them, or of this one. */
 ndp_status ndp_import_share(ndp_import *m, size_t offset, const char *value, const char *name, struct fy_node *node);
+/* Whether the current set drops messages of the system, in the same way. */
+ndp_status ndp_import_share_drop(ndp_import *m);
 /* The format of the first set is the job's; one with another has it as its own. */
 ndp_status ndp_import_share_format(ndp_import *m, ndp_record_kind format);
 static inline bool ndp_import_same(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }

@@ -46,6 +46,15 @@ ndp_status ndp_import_share(ndp_import *m, size_t offset, const char *value, con
     return ndp_import_refuse(&m->notes, name, NULL, node, why, key);
 }
 
+ndp_status ndp_import_share_drop(ndp_import *m) {
+    bool drop = m->set.drop_system == WORD_YES;
+    bool *shared = &m->sets.shared[option_at(offsetof(ndp_config, data.drop_system)) - ndp_options];
+    if (!*shared)
+        m->job.data.drop_system = drop;
+    *shared = true;
+    return m->job.data.drop_system == drop ? NDP_OK : add_own(m, "drop_system", drop ? "true" : "false");
+}
+
 ndp_status ndp_import_share_format(ndp_import *m, ndp_record_kind format) {
     ndp_config with = {.data = {.format = format}};
     ndp_str word = {0};
@@ -169,6 +178,7 @@ ndp_status ndp_import_finish_data(ndp_import *m) {
     finish_lengths(m);
     m->job.data.packing = m->read.packing == WORD_YES;
     ndp_import_mark(m, offsetof(ndp_config, data.packing));
+    m->job.data.unique = m->read.unique == WORD_YES;
     if (m->read.multipack_attention)
         m->job.data.document_mask = m->read.multipack_attention == WORD_YES;
     if (m->read.curriculum == WORD_YES)

@@ -75,6 +75,8 @@ static const import_target targets[] = {
     {MEMBER(read.train_on_inputs), "data.train_on", NULL},
     {MEMBER(read.excess), "data.overlong", NULL},
     {MEMBER(read.curriculum), "data.shuffle", NULL},
+    {MEMBER(read.unique), "data.unique", NULL},
+    {MEMBER(set.drop_system), "data.drop_system", NULL},
     {MEMBER(read.shuffle_merged), "data.shuffle", NULL},
     {MEMBER(read.adapter), "adapter.type", NULL},
     {MEMBER(read.four_bits), "adapter.type, adapter.base", "qlora, nf4"},

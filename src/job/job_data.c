@@ -73,6 +73,7 @@ static ndp_row_opts row_opts(const ndp_config *c, const ndp_strings *files) {
                           .apart = ndp_preference_table[ndp_config_preference(c).kind].single,
                           .overlong = c->data.overlong,
                           .least_tokens = c->data.min_tokens,
+                          .unique = c->data.unique,
                           .names = (const char *const *)files->items};
 }
 
@@ -177,6 +178,9 @@ static void describe_losses(const ndp_config *c, ndp_row_losses lost, ndp_str *o
     if (lost.scant > 0)
         ndp_str_addf(out, "; %lld document%s under %lld tokens left out", (long long)lost.scant,
                      lost.scant == 1 ? "" : "s", (long long)c->data.min_tokens);
+    if (lost.repeated > 0)
+        ndp_str_addf(out, "; %lld %s%s like an earlier one left out", (long long)lost.repeated,
+                     c->data.format == NDP_RECORD_PREFERENCE ? "pair" : "document", lost.repeated == 1 ? "" : "s");
     if (lost.unasked > 0)
         ndp_str_addf(out,
                      "; %lld answer%s left out or cut, too long for a row of %d with their question (%lld to predict)",

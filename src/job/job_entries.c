@@ -22,6 +22,7 @@ ndp_record_format ndp_job_format(const ndp_job_data *d, const ndp_config *c) {
                                .skip = c->data.bad_records == NDP_BAD_RECORDS_SKIP,
                                .single = ndp_preference_table[ndp_config_preference(c).kind].single,
                                .train_all = c->data.train_on == NDP_TRAIN_ON_ALL,
+                               .drop_system = c->data.drop_system,
                                .train_turn = c->data.train_on == NDP_TRAIN_ON_TURN};
 }
 

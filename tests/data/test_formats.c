@@ -56,6 +56,49 @@ static void alpaca_in_other_styles(void **state) {
         check_ended(f, BOTH, (ndp_record_format){.kind = of[k].kind}, of[k].want);
 }
 
+static void jeopardy_asks_for_an_answer(void **state) {
+    const fixture *f = *state;
+    check_ended(
+        f,
+        "{\"question\":\"q\",\"category\":\"c\",\"answer\":\"a\",\"value\":1}\n{\"question\":\"q\",\"answer\":\"a\"}",
+        (ndp_record_format){.kind = NDP_RECORD_JEOPARDY, .prompt = "instruction", .input = "input"},
+        "<s>" TASK PAIRED "//### Instruction:/q//### Input:/c//### Response:/[what is a</s>] <s>" TASK "." RESPOND_TO
+        "//### Instruction:/q//### Response:/[what is a</s>] | 2");
+}
+
+/* Ids with labels, padding on either side, and without labels; no token is added. */
+static void ids_of_a_record(void **state) {
+    const fixture *f = *state;
+    int32_t id[4];
+    ndp_ids ids = {0};
+    CHECK_OK(ndp_tokenizer_encode(f->t, "abcx", 4, false, &ids));
+    assert_int_equal(ids.n, 4);
+    memcpy(id, ids.items, sizeof id);
+    ndp_ids_release(&ids);
+    char text[700];
+    snprintf(text, sizeof text,
+             "{\"input_ids\":[%d,%d,%d,%d],\"labels\":[-100,%d,-100,%d],\"attention_mask\":[1,1,1,1]}\n"
+             "{\"input_ids\":[0,%d,%d,0],\"labels\":[-100,-100,%d,-100],\"attention_mask\":[0,1,1,0]}\n"
+             "{\"input_ids\":[%d,%d]}\n{\"input_ids\":[%d,0],\"attention_mask\":[1,0]}",
+             id[0], id[1], id[2], id[3], id[1], id[3], id[0], id[1], id[1], id[2], id[3], id[0]);
+    for (int way = 0; way < 2; way++)
+        check_ended(f, text, (ndp_record_format){.kind = way ? NDP_RECORD_TOKEN_IDS : NDP_RECORD_AUTO},
+                    "a[b]c[x] a[b] [cx] [a] | 4");
+    static const char *const bad[][2] = {
+        {"{\"input_ids\":\"1 2\"}", "'input_ids' is not a list of numbers"},
+        {"{\"input_ids\":[]}", "'input_ids' is empty"},
+        {"{\"input_ids\":[1,-2]}", "item 2 of 'input_ids' is -2, which is not an id"},
+        {"{\"input_ids\":[1,2.5]}", "item 2 of 'input_ids' is 2.5, expected a whole number"},
+        {"{\"input_ids\":[1,2],\"labels\":[1]}", "'labels' has 1 numbers for 2 ids"},
+        {"{\"input_ids\":[1,2],\"labels\":[2,-100]}", "item 1 of 'labels' is 2 where 'input_ids' has 1"},
+        {"{\"input_ids\":[1,2],\"labels\":[-100,-100]}", "all 'labels' are -100, so there is nothing to train on"},
+        {"{\"input_ids\":[1,2],\"labels\":[-100,2],\"attention_mask\":[1,0]}", "item 2 of 'attention_mask' is 0"},
+        {"{\"input_ids\":[1,2],\"attention_mask\":[1,2]}", "item 2 of 'attention_mask' is 2, expected 1, or 0"}};
+    for (int i = 0; i < NDP_COUNT(bad); i++)
+        check_refused(f, "a.jsonl", bad[i][0], strlen(bad[i][0]), (ndp_record_format){.kind = NDP_RECORD_TOKEN_IDS},
+                      NDP_EFORMAT, bad[i][1]);
+}
+
 /* Without a `system` the text begins with the instruction. */
 static void alpaca_with_the_systems_task(void **state) {
     const fixture *f = *state;
@@ -220,10 +263,19 @@ static void broken_records_name_the_place(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(alpaca_learns_the_response),   TEST(alpaca_in_other_styles),        TEST(alpaca_with_other_fields),
-        TEST(alpaca_with_the_systems_task), TEST(alpaca_at_the_border),          TEST(spans_of_a_text),
-        TEST(sharegpt_is_a_conversation),   TEST(names_of_roles_and_fields),     TEST(completion_is_a_text),
-        TEST(input_output_learns_by_label), TEST(broken_records_name_the_place),
+        TEST(alpaca_learns_the_response),
+        TEST(alpaca_in_other_styles),
+        TEST(alpaca_with_other_fields),
+        TEST(alpaca_with_the_systems_task),
+        TEST(alpaca_at_the_border),
+        TEST(spans_of_a_text),
+        TEST(sharegpt_is_a_conversation),
+        TEST(names_of_roles_and_fields),
+        TEST(completion_is_a_text),
+        TEST(input_output_learns_by_label),
+        TEST(broken_records_name_the_place),
+        TEST(jeopardy_asks_for_an_answer),
+        TEST(ids_of_a_record),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -198,6 +198,73 @@ static void short_documents_may_be_left_out(void **state) {
     free(path);
 }
 
+static bool held_here(double part, const int *documents, int n, int64_t held[]) {
+    int64_t k = 0;
+    for (int i = 0; i < n; i++)
+        if (documents[i] >= 0 && ndp_held_out(part, i))
+            held[k++] = documents[i];
+    held[k] = -1;
+    return k > 0;
+}
+
+/* Of drawn documents, of which many are alike, in several sources, the first of each kind is left, whether it is held
+ * out or not; training on other tokens of the same text is another kind. */
+static void repeated_documents_may_be_left_out(void **state) {
+    enum { N = 40, LENGTH = 3, KINDS = 9 };
+    (void)state;
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        uint64_t offsets[N + 1], ends[] = {N / 3, N};
+        uint16_t ids[N * LENGTH];
+        uint8_t trained[N * LENGTH / 8 + 1] = {0};
+        int first[N], seen[KINDS] = {0}, kinds = 0;
+        for (int i = 0; i < N; i++) {
+            int kind = (int)(ndp_rng_uniform(seed, 1, (uint64_t)i) * KINDS), text = kind / 2;
+            offsets[i] = (uint64_t)(i * LENGTH), offsets[i + 1] = offsets[i] + LENGTH;
+            ids[i * LENGTH] = 1, ids[i * LENGTH + 1] = (uint16_t)(2 + text), ids[i * LENGTH + 2] = 3;
+            for (int k = 1 + kind % 2, at; k < LENGTH; k++)
+                at = i * LENGTH + k, trained[at >> 3] |= (uint8_t)(1 << (at & 7));
+            first[i] = seen[kind]++ ? -1 : i;
+            kinds += first[i] >= 0;
+        }
+        const ndp_token_cache c = {.offsets = offsets,
+                                   .source_ends = ends,
+                                   .ids = ids,
+                                   .trained = trained,
+                                   .id_bytes = 2,
+                                   .n_sources = 2,
+                                   .n_documents = N,
+                                   .n_tokens = N * LENGTH,
+                                   .largest_id = 20};
+        for (int way = 0; way < 8; way++) {
+            ndp_row_opts o = {.length = LENGTH,
+                              .document_mask = true,
+                              .single = way % 2,
+                              .by_source = way / 2 % 2,
+                              .unique = true,
+                              .held_out = way >= 4 ? 0.2 : 0};
+            int64_t held[N + 1], n_held = 0;
+            bool any = held_here(o.held_out, first, N, held);
+            while (held[n_held] >= 0)
+                n_held++;
+            ndp_dataset *d;
+            CHECK_OK(ndp_dataset_create(&c, &o, &d));
+            assert_int_equal(ndp_dataset_documents(d), kinds - n_held);
+            for (int r = 0, i = 0; r < ndp_dataset_rows(d); r++, i++) { /* in the order of the data */
+                while (first[i] < 0 || (o.held_out > 0 && ndp_held_out(o.held_out, i)))
+                    i++;
+                assert_int_equal(ndp_dataset_document_of(d, ndp_dataset_token(d, r, 0)), i);
+            }
+            ndp_dataset_close(d);
+            o.validation = true;
+            if (!any)
+                continue;
+            CHECK_OK(ndp_dataset_create(&c, &o, &d));
+            assert_int_equal(ndp_dataset_documents(d), n_held);
+            ndp_dataset_close(d);
+        }
+    }
+}
+
 /* A conversation whose answer is cut off has nothing to predict: it is left out, and counted. */
 static void truncated_documents_may_be_emptied(void **state) {
     const uint64_t offsets[] = {0, 8, 11}, ends[] = {2};
@@ -669,6 +736,7 @@ int main(void) {
         TEST(long_documents_may_be_refused),
         TEST(long_documents_may_be_dropped_or_truncated),
         TEST(short_documents_may_be_left_out),
+        cmocka_unit_test(repeated_documents_may_be_left_out),
         cmocka_unit_test(truncated_documents_may_be_emptied),
         TEST(nothing_left_is_refused),
         TEST(the_first_documents_of_each_source),

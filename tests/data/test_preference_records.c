@@ -307,6 +307,10 @@ static void a_pair_is_two_neighbouring_rows(void **state) {
     d = rows_of(f, &o);
     assert_int_equal(ndp_dataset_rows(d), 2 * 2);
     ndp_dataset_close(d);
+    o.most_documents = 0, o.unique = true; /* no two pairs are alike, though documents are */
+    d = rows_of(f, &o);
+    assert_int_equal(ndp_dataset_rows(d), 2 * PAIRS);
+    ndp_dataset_close(d);
 }
 
 /* Held-out documents are whole pairs. */

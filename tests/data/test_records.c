@@ -80,6 +80,14 @@ static void instructions_with_turns_before(void **state) {
         "{\"system\":\"s\",\"messages\":[{\"role\":\"system\",\"content\":\"t\"},{\"role\":\"user\",\"content\":\"a\"},"
         "{\"role\":\"assistant\",\"content\":\"c\"}]}",
         chat, "<s>s/a/[c</s>] <s>t/a/[c</s>] | 2");
+    ndp_record_format dropping = chat; /* both kinds; a later one stays */
+    dropping.drop_system = true;
+    CHECK_FILE(
+        f, "a.jsonl",
+        "{\"system\":\"s\",\"messages\":[{\"from\":\"human\",\"value\":\"a\"},{\"from\":\"gpt\",\"value\":\"c\"}]}\n"
+        "{\"messages\":[{\"role\":\"system\",\"content\":\"t\"},{\"role\":\"user\",\"content\":\"a\"},"
+        "{\"role\":\"system\",\"content\":\"u\"},{\"role\":\"assistant\",\"content\":\"c\"}]}",
+        dropping, "<s>a/[c</s>] <s>a/u/[c</s>] | 2");
 }
 
 /* A template without a break between the turns: a word may lie across the border. It belongs to what comes behind. */

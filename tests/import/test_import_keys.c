@@ -156,6 +156,7 @@ static const sample axolotl_samples[] = {
     {"train_on_inputs", "true", ""},
     {"chat_template", "llama3", ""},
     {"curriculum_sampling", "true", "shuffle_merged_datasets: false\n"},
+    {"dataset_exact_deduplication", "true", ""},
     {"shuffle_merged_datasets", "false", "curriculum_sampling: true\n"},
     {"rl", "dpo", ""},
     {"rl_beta", "2", "rl: dpo\n"},

@@ -87,7 +87,8 @@ static void qlora_of_a_mixture(void **state) {
     imported i;
     CHECK_OK(import(&i, QLORA("mistralai/Mixtral-8x7B-v0.1", "k_proj"), NULL));
     CHECK_KEYS(&i, {"adapter.type", "qlora"}, {"adapter.base", "nf4"});
-    CHECK_NOTES(&i, "quantize_moe_experts (line 4): adapter.base stores the projections of layers, those of experts too");
+    CHECK_NOTES(&i,
+                "quantize_moe_experts (line 4): adapter.base stores the projections of layers, those of experts too");
     release(&i);
     /* A job that `plan` would refuse is no import. */
     CHECK_FAILS(import(&i, QLORA("zai-org/GLM-4.7-Flash", "k_proj"), NULL), NDP_EINVAL,

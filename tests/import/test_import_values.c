@@ -330,12 +330,14 @@ static void types_of_alpacas_styles(void **state) {
                     "base_model: m\nmax_steps: 3\nmin_sample_len: 9\ndatasets:\n"
                     "- {path: a.jsonl, type: alpaca_chat}\n- {path: b.jsonl, type: alpaca_instruct}\n"
                     "- {path: c.jsonl, type: gpteacher}\n- {path: d.jsonl, type: alpaca_w_system}\n"
-                    "- {path: e.jsonl, type: alpaca_w_system.load_instruct}\n",
+                    "- {path: e.jsonl, type: alpaca_w_system.load_instruct}\n- {path: f.jsonl, type: jeopardy}\n"
+                    "- {path: g.jsonl}\ndataset_exact_deduplication: true\n",
                     NULL));
-    CHECK_KEYS(&i, {"data.format", "alpaca_chat"}, {"data.min_tokens", "9"},
+    CHECK_KEYS(&i, {"data.format", "alpaca_chat"}, {"data.min_tokens", "9"}, {"data.unique", "true"},
                {"data.files", "[\"a.jsonl\", {path: \"b.jsonl\", format: alpaca}, {path: \"c.jsonl\", format: alpaca}, "
                               "{path: \"d.jsonl\", format: alpaca_system_chat}, "
-                              "{path: \"e.jsonl\", format: alpaca_system}]"});
+                              "{path: \"e.jsonl\", format: alpaca_system}, {path: \"f.jsonl\", format: jeopardy}, "
+                              "{path: \"g.jsonl\", format: token_ids}]"});
     check_round_trip(&i);
     release(&i);
     static char *const wrong[] = {"{path: a.jsonl, type: 'gpteacher:chat'}",

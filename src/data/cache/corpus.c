@@ -173,6 +173,8 @@ static ndp_status add_format(const ndp_corpus *c, const ndp_dataset_options *o, 
                      or_default(f->rejected, ""));
     if (f->single)
         ndp_str_add(all, " single");
+    if (f->drop_system)
+        ndp_str_add(all, " no system");
     if (f->train_turn)
         ndp_str_add(all, " turn");
     if (f->separator && strcmp(f->separator, "\n\n") != 0)

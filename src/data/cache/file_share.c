@@ -119,7 +119,7 @@ static ndp_status encode_document(void *user, const ndp_document *d) {
         s->stopped = true;
         return STOPPED;
     }
-    return d->rejected ? encode_pair(s, d) : d->n ? encode_one(s, d) : NDP_OK;
+    return d->rejected ? encode_pair(s, d) : d->n || d->ids ? encode_one(s, d) : NDP_OK;
 }
 
 static ndp_status encode_bin(ndp_file_share *s) {

@@ -105,9 +105,24 @@ static ndp_status add_end(const ndp_tokenizer *t, const ndp_document *d, int32_t
     return own <= 0 || ends_with(t, d, ids->items + first, n, end) ? NDP_OK : ndp_ids_add(ids, end);
 }
 
+/* Ids that a record has, and places in them. */
+static ndp_status add_ids(const ndp_document *d, ndp_ids *ids, ndp_places *borders) {
+    int64_t first = ids->n;
+    NDP_TRY(ndp_array_reserve(&ids->items, &ids->capacity, first + d->n_ids, sizeof *ids->items));
+    memcpy(ids->items + first, d->ids, (size_t)d->n_ids * sizeof *d->ids);
+    ids->n += d->n_ids;
+    for (int64_t i = 0; d->partly && i < d->n_spans; i++) {
+        NDP_TRY(ndp_places_add(borders, first + (int64_t)d->spans[i].begin));
+        NDP_TRY(ndp_places_add(borders, first + (int64_t)d->spans[i].end));
+    }
+    return NDP_OK;
+}
+
 ndp_status ndp_encode_document(const ndp_tokenizer *t, const ndp_document *d, const int32_t *end, ndp_ids *ids,
                                ndp_places *borders, ndp_places *questions) {
     int64_t first = ids->n;
+    if (d->ids)
+        return add_ids(d, ids, borders);
     NDP_TRY(encode(t, d, 0, d->n, true, ids));
     if (end && !d->rendered)
         NDP_TRY(add_end(t, d, *end, first, ids));

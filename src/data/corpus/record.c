@@ -77,6 +77,8 @@ static void take_line_breaks(ndp_rendering *out) {
 }
 
 ndp_status ndp_record_render(const ndp_record_input *r, const ndp_message *messages, int64_t n, ndp_rendering *out) {
+    bool drop = r->format->drop_system && n > 0 && messages[0].role == NDP_ROLE_SYSTEM;
+    messages += drop, n -= drop;
     const ndp_conversation c = {messages, n, json_object_object_get(r->object, "tools"),
                                 json_object_object_get(r->object, "documents"),
                                 json_object_object_get(r->object, "chat_template_kwargs")};
@@ -382,6 +384,7 @@ static ndp_record_kind kind_of(const ndp_record_input *r) {
            : ndp_record_has(o, ndp_prompt_field(f))                         ? NDP_RECORD_INSTRUCTION
            : ndp_record_has(o, "prompt") && ndp_record_has(o, "completion") ? NDP_RECORD_PROMPT_COMPLETION
            : ndp_record_has(o, "conversations") && !pair                    ? NDP_RECORD_SHAREGPT
+           : ndp_record_has(o, "input_ids")                                 ? NDP_RECORD_TOKEN_IDS
                                                                             : NDP_RECORD_AUTO;
 }
 
@@ -434,6 +437,7 @@ ndp_status ndp_record_visit(struct json_object *record, const char *where, const
         return NDP_FAIL(NDP_EFORMAT, "%s: the record is not an object", where);
     d->rendered = d->partly = false;
     d->rejected = NULL;
+    d->ids = NULL;
     d->questions = NULL;
     d->n_questions = 0;
     ndp_record_kind kind = kind_of(&r);

@@ -19,12 +19,17 @@
  *       TRL's: two texts, joined as they are, or two lists of messages, joined to a conversation; of it the completion
  * is trained on, with the token that ends the text
  *
+ *   {"input_ids": [...], "labels": [...], "attention_mask": [...]}
+ *       a text as ids, as transformers' data sets have them; the tokens whose label is -100 are not trained on
+ *
  * With a format of Axolotl's configured:
  *
  *   alpaca
  *       an instruction as a text: "Below is an instruction ...", "### Instruction:", "### Input:" if there is an
  *       input, "### Response:"; of it the response is trained on, with the token that ends the text; other words in
  *       other styles, and in alpaca_system and alpaca_system_chat the record's `system` as the task, if it has one
+ *   jeopardy
+ *       the same of {"question": ..., "category": ..., "answer": ...}: the answer follows "what is "
  *   sharegpt
  *       a conversation in the field `conversations`
  *   completion
@@ -70,6 +75,8 @@ typedef struct ndp_document {
     bool rendered;          /* by a chat template, which writes the special tokens itself */
     bool partly;            /* only the bytes in `spans` are trained on */
     const ndp_range *spans; /* sorted */
+    const int32_t *ids;     /* [n_ids], and `spans` are places in them: it is not a text, which is ""; NULL: it is */
+    int64_t n_ids;
     int64_t n_spans;
     const size_t *questions; /* bytes at which a later question of a conversation begins; sorted */
     int64_t n_questions;
@@ -83,9 +90,9 @@ typedef struct ndp_document {
 typedef ndp_status ndp_document_visitor(void *user, const ndp_document *document);
 
 /* All formats of records, listed here only: X(NAME, word, CONVERSATIONS, reader). `auto` chooses text, messages,
- * instruction, sharegpt or prompt_completion by the record's fields; the others are read only where configured.
- * CONVERSATIONS: a chat template renders its records, or some of them. ndp_record_visit_READER (record_parts.h) reads
- * one. */
+ * instruction, sharegpt, prompt_completion or token_ids by the record's fields; the others are read only where
+ * configured. CONVERSATIONS: a chat template renders its records, or some of them. ndp_record_visit_READER
+ * (record_parts.h) reads one. */
 #define NDP_RECORDS(X)                                                                                                 \
     X(AUTO, auto, true, unknown)                                                                                       \
     X(TEXT, text, false, text)                                                                                         \
@@ -101,7 +108,9 @@ typedef ndp_status ndp_document_visitor(void *user, const ndp_document *document
     X(COMPLETION, completion, false, text)                                                                             \
     X(PROMPT_COMPLETION, prompt_completion, true, completion)                                                          \
     X(INPUT_OUTPUT, input_output, false, segments)                                                                     \
-    X(PREFERENCE, preference, true, preference)
+    X(PREFERENCE, preference, true, preference)                                                                        \
+    X(JEOPARDY, jeopardy, false, jeopardy)                                                                             \
+    X(TOKEN_IDS, token_ids, false, ids)
 
 #define NDP_RECORD_ENUMERATOR(NAME, ...) NDP_RECORD_##NAME,
 typedef enum ndp_record_kind { NDP_RECORDS(NDP_RECORD_ENUMERATOR) NDP_RECORD_KINDS } ndp_record_kind;
@@ -124,6 +133,7 @@ typedef struct ndp_record_format {
     const char *chosen, *rejected; /* of pairs; NULL: "chosen" or "chosen_response", "rejected" or ... */
     const ndp_strings *roles;      /* "name in the records: role"; NULL: none */
     const ndp_chat *chat; /* NULL: a command that reads only texts (option --text-field); conversations are refused */
+    bool drop_system;     /* of conversations, leave out a first message of the system */
     bool train_all;       /* of conversations, train on everything, not just the assistant's text */
     bool train_turn;      /* train on line breaks behind the token that ends an answer, too */
     bool open;            /* conversations end where the assistant is to answer (a generation prompt) */

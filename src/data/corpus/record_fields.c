@@ -51,7 +51,8 @@ ndp_status ndp_record_instruction(const ndp_record_input *r, ndp_instruction *ou
     *out = (ndp_instruction){.input = {"", 0}, .system = {"", 0}};
     NDP_TRY(ndp_record_string(r->object, r->where, ndp_prompt_field(f), &out->prompt));
     NDP_TRY(ndp_record_string(r->object, r->where, response_field, &out->response));
-    bool one = ndp_record_is_alpaca(f->kind), own = ndp_record_has_system(f->kind); /* one text, without turns */
+    bool one = ndp_record_is_alpaca(f->kind) || f->kind == NDP_RECORD_JEOPARDY,
+         own = ndp_record_has_system(f->kind); /* one text, without turns */
     NDP_TRY(ndp_record_note_unread(r, (const char *const[]){ndp_prompt_field(f), response_field, input_field,
                                                             one && !own ? input_field : "system",
                                                             one ? input_field : "history", NULL}));

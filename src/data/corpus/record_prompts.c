@@ -75,14 +75,26 @@ static void add_prompt(ndp_str *text, ndp_record_kind style, const ndp_instructi
     ndp_str_add(text, i->input.n ? styles[style].with : styles[style].without);
 }
 
-ndp_status ndp_record_visit_alpaca(const ndp_record_input *r) {
+/* `opening`: what every response begins with. */
+static ndp_status visit_instruction(const ndp_record_input *r, ndp_record_kind style, const char *opening) {
     ndp_rendering text = {0};
     ndp_instruction i;
     NDP_TRY(ndp_record_instruction(r, &i));
-    add_prompt(&text.text, r->format->kind, &i);
+    add_prompt(&text.text, style, &i);
     size_t begin = text.text.length;
+    ndp_str_add(&text.text, opening);
     ndp_str_add_bytes(&text.text, i.response.data, i.response.n);
     return finish(r, learn_from(&text, begin), &text);
+}
+
+ndp_status ndp_record_visit_alpaca(const ndp_record_input *r) { return visit_instruction(r, r->format->kind, ""); }
+
+ndp_status ndp_record_visit_jeopardy(const ndp_record_input *r) {
+    ndp_record_format f = *r->format;
+    ndp_record_input own = *r;
+    f.prompt = "question", f.input = "category", f.response = "answer";
+    own.format = &f;
+    return visit_instruction(&own, NDP_RECORD_ALPACA, "what is ");
 }
 
 /* ---- prompt_completion ---- */
