@@ -1,7 +1,7 @@
 /* A folder of weights for reading: one file, or the shards of an index, as one list of tensors sorted by name. Every
  * file and the index are checked completely when the folder is opened. Called by the trainer, inference and
  * checkpoints. */
-#include "checkpoint/folder_stacks.h"
+#include "checkpoint/packed_forms.h"
 
 #include "base/json.h"
 #include "base/text.h"
@@ -269,9 +269,8 @@ ndp_status ndp_weights_hash(const ndp_weights *w, ndp_hash128 *out) {
     char shape[256], digits[NDP_HASH_DIGITS + 1];
     for (int i = 0; i < ndp_weights_count(w); i++) {
         const ndp_dequantised *packed = w->tensors[i].packed;
-        const ndp_named_tensor of[] = {packed ? packed->blocks : w->tensors[i],
-                                       packed ? packed->scales : w->tensors[i]};
-        for (int k = 0; k < (packed ? 2 : 1); k++)
+        const ndp_named_tensor *of = packed ? packed->parts : &w->tensors[i];
+        for (int k = 0; k < (packed ? packed->n : 1); k++)
             ndp_str_addf(&text, "%s %s %s %s\n", of[k].entry->spec.name, of[k].entry->type_name,
                          ndp_shape_text(&of[k].entry->spec, shape, sizeof shape),
                          ndp_hash_text(ndp_safetensors_hash(of[k].file, of[k].entry), digits));

@@ -61,9 +61,14 @@ NDP_API ndp_status ndp_weights_dequantise(ndp_weights *w, const char *tensor, co
 /* True for a tensor that a model may ignore, such as a tied lm_head.weight. */
 typedef bool ndp_weights_ignore(const char *name, void *arg);
 
-/* Takes matrices of fp8 that have scales beside them (checkpoint/fp8.h) as ones of bf16. Tensors of types that cannot
+/* Takes packed matrices (checkpoint/packed_forms.h) as ones of bf16, or of the type that is stated beside them. Tensors
+ * of types that cannot
  * be converted, of those that `stays` names, can be read as bits, and are written as what they are. NDP_ENOMEM. */
 NDP_API ndp_status ndp_weights_widen(ndp_weights *w, ndp_weights_ignore *stays, void *arg);
+
+/* Whether files have that matrix of so many elements as nf4 with nested scales, as it is packed here: then its part
+ * SCALES goes to `codes`, and its part NESTED to `nested` (tensor/packed.h). */
+NDP_API bool ndp_weights_nf4(const ndp_weights *w, const char *name, int64_t elements, uint8_t *codes, float *nested);
 
 /* As it was opened; borrowed. */
 const char *ndp_weights_folder(const ndp_weights *w);

@@ -1,7 +1,7 @@
 /* The stacks of experts in a set of weights: a tensor of files that holds the members of a stack becomes one for each,
  * and two of MXFP4, or of fp8, become the one that they hold, which folder.c reads. Called by what loads a model
  * (weights/). */
-#include "checkpoint/folder_stacks.h"
+#include "checkpoint/packed_forms.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -49,6 +49,11 @@ static bool are_mxfp4(const ndp_named_tensor *blocks, const ndp_named_tensor *sc
            s->shape[2] == in;
 }
 
+static void read_mxfp4(const ndp_dequantised *d, int64_t first, int64_t n, float *out) {
+    const ndp_mxfp4 m = {d->data[0], d->data[1], d->rows, d->cols};
+    ndp_mxfp4_read(&m, first, n, out);
+}
+
 /* The tensor `name` made of those. */
 static ndp_status make_dequantised(ndp_weights *w, const char *name, const int64_t shape[3],
                                    const ndp_named_tensor *blocks, const ndp_named_tensor *scales,
@@ -57,10 +62,9 @@ static ndp_status make_dequantised(ndp_weights *w, const char *name, const int64
     ndp_dequantised *packed = ndp_arena_alloc(&w->arena, sizeof *packed);
     const char *copy = ndp_arena_strdup(&w->arena, name);
     NDP_CHECK_MEMORY(one && packed && copy, "for the names of %lld tensors", (long long)w->n);
-    *packed = (ndp_dequantised){.numbers = {ndp_safetensors_data(blocks->file, blocks->entry),
-                                            ndp_safetensors_data(scales->file, scales->entry), shape[1], shape[2]},
-                                .blocks = *blocks,
-                                .scales = *scales};
+    *packed = (ndp_dequantised){"MXFP4", copy, NDP_BF16, read_mxfp4, shape[1], shape[2], .block = NDP_MXFP4_BLOCK};
+    ndp_packed_add(packed, blocks);
+    ndp_packed_add(packed, scales);
     *one = *blocks->entry;
     one->spec = (ndp_tensor_spec){.name = copy, .dtype = NDP_BF16, .ndim = 3, .shape = {shape[0], shape[1], shape[2]}};
     one->type_name = "MXFP4", one->elements = shape[0] * shape[1] * shape[2];
@@ -83,9 +87,7 @@ ndp_status ndp_weights_dequantise(ndp_weights *w, const char *tensor, const int6
     return ndp_weights_sort(w);
 }
 
-/* ---- fp8 ---- */
-
-static const char fp8[] = "F8_E4M3";
+/* ---- packed matrices ---- */
 
 /* A tensor of a type that cannot be converted is moved as it is, as one of integers as large. */
 static ndp_status as_bits(ndp_weights *w, ndp_named_tensor *t) {
@@ -99,55 +101,58 @@ static ndp_status as_bits(ndp_weights *w, ndp_named_tensor *t) {
     return NDP_OK;
 }
 
-/* The scales of a matrix of fp8; NULL: it has none. */
-static const ndp_named_tensor *scales_of(ndp_weights *w, const ndp_named_tensor *t) {
-    const ndp_tensor_spec *m = &t->entry->spec;
-    char name[NDP_SEGMENT_NAME];
-    if (m->ndim != 2 || snprintf(name, sizeof name, "%s_scale_inv", m->name) >= (int)sizeof name)
-        return NULL;
-    const ndp_named_tensor *scales = ndp_weights_named(w, name);
-    const ndp_tensor_spec *s = scales ? &scales->entry->spec : NULL;
-    return s && s->dtype == NDP_F32 && s->ndim == 2 && s->shape[0] == ndp_fp8_blocks(m->shape[0]) &&
-                   s->shape[1] == ndp_fp8_blocks(m->shape[1])
-               ? scales
-               : NULL;
-}
-
-static ndp_status widen(ndp_weights *w, ndp_named_tensor *t, const ndp_named_tensor *scales) {
+/* Takes the tensor of codes as the matrix, and marks what else it is made of. */
+static ndp_status take_matrix(ndp_weights *w, const ndp_dequantised *found, ndp_named_tensor *t, bool *gone) {
     ndp_tensor_entry *one = ndp_arena_alloc(&w->arena, sizeof *one);
     ndp_dequantised *packed = ndp_arena_alloc(&w->arena, sizeof *packed);
     NDP_CHECK_MEMORY(one && packed, "for the names of %lld tensors", (long long)w->n);
-    *packed = (ndp_dequantised){.matrix = {ndp_safetensors_data(t->file, t->entry),
-                                           ndp_safetensors_data(scales->file, scales->entry), t->entry->spec.shape[0],
-                                           t->entry->spec.shape[1]},
-                                .blocks = *t,
-                                .scales = *scales};
+    for (int i = 1; i < found->n; i++)
+        gone[ndp_weights_named(w, found->parts[i].entry->spec.name) - w->tensors] = true;
+    for (int i = 0; i < NDP_FORM_UNREAD && found->unread[i]; i++)
+        gone[ndp_weights_named(w, found->unread[i]) - w->tensors] = true;
+    *packed = *found;
     *one = *t->entry;
-    one->spec.dtype = NDP_BF16;
+    one->spec =
+        (ndp_tensor_spec){.name = found->name, .dtype = found->dtype, .ndim = 2, .shape = {found->rows, found->cols}};
+    one->type_name = found->form, one->elements = found->rows * found->cols;
     *t = (ndp_named_tensor){one, t->file, packed};
+    return NDP_OK;
+}
+
+/* What becomes of each tensor: `made`, a copy of the list, whose names are looked up meanwhile; and those that are
+ * gone. */
+static ndp_status widen(ndp_weights *w, ndp_weights_ignore *stays, void *arg, ndp_named_tensor *made, bool *gone) {
+    ndp_dequantised found;
+    for (int64_t i = 0; i < w->n; i++) {
+        const ndp_tensor_spec *spec = &made[i].entry->spec;
+        if (stays(spec->name, arg)) {
+            if (spec->dtype == NDP_DTYPES)
+                NDP_TRY(as_bits(w, &made[i]));
+            continue;
+        }
+        NDP_TRY(ndp_packed_find(w, &w->tensors[i], &found));
+        if (found.form)
+            NDP_TRY(take_matrix(w, &found, &made[i], gone));
+    }
     return NDP_OK;
 }
 
 ndp_status ndp_weights_widen(ndp_weights *w, ndp_weights_ignore *stays, void *arg) {
     bool *gone = calloc((size_t)w->n + 1, sizeof *gone);
-    ndp_status st = gone ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld tensors", (long long)w->n);
-    for (int64_t i = 0; st == NDP_OK && i < w->n; i++) {
-        ndp_named_tensor *t = &w->tensors[i];
-        bool is_fp8 = strcmp(t->entry->type_name, fp8) == 0;
-        bool kept = t->entry->spec.dtype == NDP_DTYPES && stays(t->entry->spec.name, arg);
-        const ndp_named_tensor *scales = is_fp8 && !kept ? scales_of(w, t) : NULL;
-        if (kept)
-            st = as_bits(w, t);
-        else if (scales)
-            st = widen(w, t, scales), gone[scales - w->tensors] = true;
+    ndp_named_tensor *made = malloc((size_t)(w->n + 1) * sizeof *made);
+    ndp_status st = NDP_MEMORY(gone && made, "for %lld tensors", (long long)w->n);
+    if (st == NDP_OK) {
+        memcpy(made, w->tensors, (size_t)w->n * sizeof *made);
+        st = widen(w, stays, arg, made, gone);
     }
     int64_t kept = 0;
     for (int64_t i = 0; st == NDP_OK && i < w->n; i++)
         if (!gone[i])
-            w->tensors[kept++] = w->tensors[i];
+            w->tensors[kept++] = made[i];
     w->n = st == NDP_OK ? kept : w->n;
     free(gone);
-    return st;
+    free(made);
+    return st == NDP_OK ? ndp_weights_sort(w) : st;
 }
 
 ndp_status ndp_dequantised_read(const ndp_weights *w, const ndp_named_tensor *t, int64_t first, int64_t count,
@@ -159,16 +164,13 @@ ndp_status ndp_dequantised_read(const ndp_weights *w, const ndp_named_tensor *t,
                         t->entry->spec.name, (long long)first, (long long)count, (long long)t->entry->elements);
     for (int64_t done = 0, n; done < count; done += n) {
         n = count - done < BLOCK ? count - done : BLOCK;
-        if (t->packed->matrix.rows > 0)
-            ndp_fp8_read(&t->packed->matrix, first + done, n, block);
-        else
-            ndp_mxfp4_read(&t->packed->numbers, first + done, n, block);
+        t->packed->read(t->packed, first + done, n, block);
         for (int64_t i = 0; finite && i < n; i++)
             if (!isfinite(block[i]))
                 return NDP_FAIL(NDP_EFORMAT,
                                 "%s: tensor %s has a scale that is no number, at element %lld: the file is "
                                 "damaged; copy it again",
-                                ndp_safetensors_path(t->packed->scales.file), t->packed->scales.entry->spec.name,
+                                ndp_safetensors_path(t->packed->parts[1].file), t->packed->parts[1].entry->spec.name,
                                 (long long)(first + done + i));
         ndp_convert(block, NDP_F32, (char *)dest + (size_t)done * ndp_dtype_size(type), type, n);
     }

@@ -5,8 +5,6 @@
 
 #include "base/arena.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/fp8.h"
-#include "checkpoint/mxfp4.h"
 
 typedef struct ndp_named_tensor {
     const ndp_tensor_entry *entry;
@@ -14,12 +12,8 @@ typedef struct ndp_named_tensor {
     const struct ndp_dequantised *packed; /* NULL: the entry is in the file */
 } ndp_named_tensor;
 
-/* What an entry is made of. */
-typedef struct ndp_dequantised {
-    ndp_mxfp4 numbers;
-    ndp_fp8 matrix; /* rows > 0: of this, not of numbers */
-    ndp_named_tensor blocks, scales;
-} ndp_dequantised;
+/* What an entry is made of (packed_forms.h). */
+typedef struct ndp_dequantised ndp_dequantised;
 
 struct ndp_weights {
     const char *folder;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* E4M3 has no infinities: the largest code is NaN. */
-static float value_of(unsigned code) {
+float ndp_fp8_value(unsigned code) {
     enum { BIAS = 7, NOT_A_NUMBER = 0x7f };
     int exponent = code >> 3 & 15, mantissa = code & 7;
     float size =
@@ -21,6 +21,6 @@ void ndp_fp8_read(const ndp_fp8 *m, int64_t first, int64_t n, float *out) {
         float scale;
         memcpy(&scale, m->scales + sizeof scale * (size_t)(row / NDP_FP8_BLOCK * across + col / NDP_FP8_BLOCK),
                sizeof scale);
-        out[i] = ndp_bf16_to_f32(ndp_f32_to_bf16(scale * value_of(m->codes[first + i])));
+        out[i] = ndp_bf16_to_f32(ndp_f32_to_bf16(scale * ndp_fp8_value(m->codes[first + i])));
     }
 }

@@ -14,6 +14,8 @@ typedef struct ndp_fp8 {
     int64_t rows, cols;
 } ndp_fp8;
 
+/* Of a code of E4M3; NaN for those that are none. */
+float ndp_fp8_value(unsigned code);
 /* Elements [first, first + n), times their scales, rounded to bf16. */
 void ndp_fp8_read(const ndp_fp8 *m, int64_t first, int64_t n, float *out);
 

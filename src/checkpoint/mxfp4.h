@@ -6,6 +6,8 @@
 
 #include "base/status.h"
 
+extern const float ndp_fp4_values[16]; /* of codes of E2M1 */
+
 enum { NDP_MXFP4_BLOCK = 32 };
 
 typedef struct ndp_mxfp4 {

@@ -35,7 +35,7 @@ static const import_word attentions[] = {{"eager sdp sdpa flash* flex* xformers*
                                          {"sage* s2* fp8 kernels-community/sage*", 0, exact_attention},
                                          {"kernels-community/*", 0, 0},
                                          {0}};
-static const import_word packings[] = {{"Mxfp4Config", 0, 0}, {"*", 0, no_quantization}, {0}};
+static const import_word packings[] = {{"Mxfp4Config FineGrainedFP8Config", 0, 0}, {"*", 0, no_quantization}, {0}};
 static const import_word excesses[] = {
     {"drop", EXCESS_DROP, 0}, {"truncate", EXCESS_TRUNCATE, 0}, {"raise", EXCESS_RAISE, 0}, {0}};
 static const import_word preferences[] = {{"dpo", PAIRS_DPO, 0},
@@ -89,7 +89,7 @@ static const import_key keys[] = {
     {axolotl, "load_in_4bit", WORD(read.four_bits, truth), SETTLED_BY("adapter.base")},
     {axolotl, "load_in_8bit", WORD(read.eight_bits, truth), SETTLED_BY("adapter.base")},
     {axolotl, "model_quantization_config", WORD(read.ignored, packings), SETTLED_BY("model.path"),
-     .why = "weights of MXFP4 are dequantised where they are read"},
+     .why = "packed weights of the folder are dequantised where they are read"},
     {axolotl, "bnb_config_kwargs model_quantization_config_kwargs gptq_disable_exllama", LEFT(no_quantization)},
     {axolotl, "adapter", WORD(read.adapter, adapters), SETTLED_BY("adapter.type")},
     {axolotl, "lora_r", INT(job.adapter.r, 1, 4096)},

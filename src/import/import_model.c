@@ -20,16 +20,17 @@ static const struct well_known {
     const char *names, *type, *why;
 } well_known[] = {
     /* clang-format off */
-    {"*-NVFP4 *-bnb-* *-GPTQ* *-AWQ* *-AQLM* *-HQQ* *-EXL2* *-GGUF* *-W[48]A* *-prequantized", NULL,
+    {"*-GPTQ* *-AWQ* *-AQLM* *-HQQ* *-EXL2* *-GGUF* *-W[48]A* *-prequantized", NULL,
      "its weights are packed in a form that is not read (docs/guide/models.md)"},
     {"google/gemma-4-E*", "gemma4",
      "its layers have inputs of their own (hidden_size_per_layer_input), which are not supported"},
-    {"google/gemma-4-*-A*B*", "gemma4",
+    {"google/gemma-4-*-A*B* nvidia/gemma-4-*-A*B*", "gemma4",
      "its layers have an MLP beside a mixture, which is not supported"},
     {"*/Llama-3.2-*Vision*", "mllama", 0},
     {"*/Llama-4-*", "llama4", 0},
     {"meta-llama/* NousResearch/*Llama-[23]* codellama/* openlm-research/* huggyllama/* TinyLlama/* "
      "HuggingFaceTB/SmolLM-* HuggingFaceTB/SmolLM2-* casperhansen/llama-* unsloth/*Llama-[23]* 01-ai/Yi-* "
+     "hugging-quants/*Llama-[23]*-BNB-* nvidia/Llama-3*-NVFP4 "
      "Salesforce/xgen-* lmsys/vicuna-* deepcogito/*-llama-* canopylabs/orpheus-* NousResearch/Hermes-3-Llama-* "
      "deepseek-ai/*-Distill-Llama-*", "llama", 0},
     {"mistralai/Mistral-7B-* mistralai/Mistral-Nemo-* mistralai/Ministral-8B-* mistralai/Magistral-Small-250[67] "
@@ -43,11 +44,12 @@ static const struct well_known {
     {"Qwen/Qwen[12].5-[0-9]* Qwen/Qwen2.5-Coder-* Qwen/Qwen2.5-Math-* Qwen/Qwen2-[0-9]* Qwen/QwQ-* "
      "unsloth/Qwen2.5-[0-9]* deepcogito/*-qwen-* agentica-org/DeepCoder-14B-* deepseek-ai/*-Distill-Qwen-*",
      "qwen2", 0},
-    {"Qwen/Qwen3-Next-*", "qwen3_next", 0},
+    {"Qwen/Qwen3-Next-* nvidia/Qwen3-Next-*", "qwen3_next", 0},
     {"Qwen/Qwen3-VL-*-A*B*", "qwen3_vl_moe", 0},
     {"Qwen/Qwen3-VL-*", "qwen3_vl", 0},
-    {"Qwen/Qwen3-*-A*B* Qwen/Qwen3-Coder-*-A*B*", "qwen3_moe", 0},
-    {"Qwen/Qwen3-[0-9]* unsloth/Qwen3-[0-9]* katanemo/Plano-Orchestrator-4B Skywork/*-Qwen3-*", "qwen3", 0},
+    {"Qwen/Qwen3-*-A*B* Qwen/Qwen3-Coder-*-A*B* nvidia/Qwen3-*-A*B* unsloth/Qwen3-*-A*B*", "qwen3_moe", 0},
+    {"Qwen/Qwen3-[0-9]* nvidia/Qwen3-[0-9]* unsloth/Qwen3-[0-9]* "
+     "katanemo/Plano-Orchestrator-4B Skywork/*-Qwen3-*", "qwen3", 0},
     {"Qwen/Qwen3.5-*-A*B*", "qwen3_5_moe", 0},
     {"Qwen/Qwen3.5-*", "qwen3_5", 0},
     {"Qwen/Qwen-*", "qwen", 0},
@@ -79,8 +81,10 @@ static const struct well_known {
     {"zai-org/GLM-4.5* zai-org/GLM-4.6* zai-org/GLM-4.7", "glm4_moe", 0},
     {"zai-org/GLM-4.7-Flash", "glm4_moe_lite", 0},
     {"*/GLM-4-*", "glm4", 0},
-    {"deepseek-ai/DeepSeek-V2*", "deepseek_v2", 0},
-    {"deepseek-ai/DeepSeek-V3* deepseek-ai/DeepSeek-R1 moonshotai/Moonlight-*", "deepseek_v3", 0},
+    {"deepseek-ai/DeepSeek-V2* axolotl-quants/DeepSeek-V2*", "deepseek_v2", 0},
+    {"*/DeepSeek-V4*", "deepseek_v4", 0},
+    {"*/GLM-5*", "glm_moe_dsa", 0},
+    {"deepseek-ai/DeepSeek-V3* nvidia/DeepSeek-V3* nvidia/DeepSeek-R1* deepseek-ai/DeepSeek-R1 moonshotai/Moonlight-*", "deepseek_v3", 0},
     {"moonshotai/Kimi-K2-*", "kimi_k2", 0},
     {"moonshotai/Kimi-Linear-*", "kimi_linear", 0},
     {"openai/gpt-oss-* axolotl-ai-co/gpt-oss-*", "gpt_oss", 0},

@@ -210,11 +210,10 @@ void ndp_job_release(ndp_job *j) {
 static void note_states(const ndp_job *j, ndp_str *out) {
     const int *size = j->layout.size, heads = j->spec.layout.state_heads;
     if (heads > 0 && heads / size[NDP_TP] % size[NDP_SP] != 0)
-        ndp_str_addf(
-            out,
-            "note: layers with a state have %d key heads, which tp %d x sp %d do not divide: each rank of sp "
-            "gathers all rows that its rank of cp has, and computes them\n",
-            heads, size[NDP_TP], size[NDP_SP]);
+        ndp_str_addf(out,
+                     "note: layers with a state have %d key heads, which tp %d x sp %d do not divide: each rank of sp "
+                     "gathers all rows that its rank of cp has, and computes them\n",
+                     heads, size[NDP_TP], size[NDP_SP]);
 }
 
 void ndp_job_notes(const ndp_job *j, ndp_str *out) {
@@ -242,9 +241,10 @@ void ndp_job_notes(const ndp_job *j, ndp_str *out) {
         ndp_str_addf(out, "note: of the %s the text is trained; its other parts have no weights, and exports none\n",
                      s->composite);
     if (s->packed && j->config->model.path && j->config->model.init != NDP_INIT_RANDOM)
-        ndp_str_addf(out,
-                     "note: %s are dequantised where they are read; the run trains and exports them as any weights\n",
-                     s->packed);
+        ndp_str_addf(out, "note: %s are dequantised where they are read; %s\n", s->packed,
+                     j->model.base == NDP_PACKING_NONE
+                         ? "the run trains and exports them as any weights"
+                         : "adapter.base packs them again, and nf4 keeps the codes of nf4");
     note_states(j, out);
     ndp_job_note_bubble(j, out);
 }

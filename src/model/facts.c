@@ -21,7 +21,6 @@ static const struct {
     double neutral;
 } unsupported[] = {
     {"pretraining_tp", 1},
-    {"quantization_config", 0},
     {"attn_logit_softcapping", 0},
     {"final_logit_softcapping", 0},
     {"partial_rotary_factor", 1},
@@ -353,6 +352,7 @@ static ndp_status parse(struct json_object *config, const char *what, const ndp_
     f->kinds[0].window = family->windows.size;
     if (family->init)
         family->init(f);
+    NDP_TRY(ndp_config_packing(config, what, family->names->expert_pairs != NULL, f));
     NDP_TRY(read_shape(config, what, family, f));
     f->attention_scale = 1 / sqrt(f->head_dim);
     NDP_TRY(ndp_config_ropes(config, what, family, f));

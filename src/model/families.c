@@ -377,8 +377,8 @@ static void gpt2_init(ndp_facts *f) {
     .reads = {"final_logit_softcapping", "use_bidirectional_attention", "per_layer_config"}
 #define GEMMA .norm = &ndp_norm_rms_offset, .kv_heads_needed = true
 #define LATENT                                                                                                         \
-    .shape = ndp_shape_latent, .reads = {"n_routed_experts", "num_experts",  "num_local_experts",                      \
-                                         "q_lora_rank",      "kv_lora_rank", "quantization_config"}
+    .shape = ndp_shape_latent,                                                                                         \
+    .reads = {"n_routed_experts", "num_experts", "num_local_experts", "q_lora_rank", "kv_lora_rank"}
 #define STATES(...)                                                                                                    \
     .norm = &ndp_norm_rms_offset, .init = qwen3_5_init, .qk_norm = NDP_QK_NORM_HEAD, .rotary = 0.25, .partial = true,  \
     .kv_heads_needed = true, .windows = {.listed = true}, .layers = ndp_layers_delta, .more = ndp_more_delta,          \
@@ -448,7 +448,7 @@ static const ndp_family families[] = {
      .init = glm4_moe_lite_init, LATENT, .more = ndp_more_deepseek_v3},
     {"gpt_oss", "GptOssForCausalLM", &gpt_oss_names, &gpt_oss_keys, .norm_eps = 1e-5, .init = gpt_oss_init,
      .kv_heads_needed = true, .windows = {.size = 128, .listed = true, .every = 2}, .more = ndp_more_gpt_oss,
-     .reads = {"num_experts", "num_local_experts", "quantization_config"}},
+     .reads = {"num_experts", "num_local_experts"}},
     {"qwen3_5_text", "Qwen3_5ForCausalLM", &qwen3_5_names, &qwen3_vl_keys, STATES(NULL), .mrope = NDP_MROPE_TURNS},
     {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", &qwen3_5_moe_names, &qwen3_5_moe_keys,
      STATES("num_experts", "num_local_experts"), .mrope = NDP_MROPE_TURNS},

@@ -45,9 +45,9 @@ ndp_status ndp_more_glm4_moe(struct json_object *config, const char *what, ndp_f
 ndp_status ndp_shape_latent(struct json_object *config, const char *what, ndp_facts *f);
 ndp_status ndp_more_deepseek_v2(struct json_object *config, const char *what, ndp_facts *f);
 ndp_status ndp_more_deepseek_v3(struct json_object *config, const char *what, ndp_facts *f);
-/* `packed`: words for f->packed. NDP_ENOTSUP: quantization_config has another method than `word`. */
-ndp_status ndp_config_packing(struct json_object *config, const char *what, const char *word, const char *packed,
-                              ndp_facts *f);
+/* Sets f->packed by quantization_config. `stacks`: of a family whose files have whole stacks of experts. NDP_ENOTSUP: a
+ * form that is not read (read_packing.c). */
+ndp_status ndp_config_packing(struct json_object *config, const char *what, bool stacks, ndp_facts *f);
 /* How many modules for more tokens there are behind the last layer. */
 ndp_status ndp_config_further(struct json_object *config, const char *what, ndp_facts *f);
 ndp_status ndp_more_ministral3(struct json_object *config, const char *what, ndp_facts *f);

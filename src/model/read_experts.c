@@ -222,23 +222,6 @@ ndp_status ndp_more_experts(struct json_object *config, const char *what, ndp_fa
     return read_layers(config, what, f);
 }
 
-/* Weights that are stored packed, as published ones are, by the one method that the family reads. */
-ndp_status ndp_config_packing(struct json_object *config, const char *what, const char *word, const char *packed,
-                              ndp_facts *f) {
-    struct json_object *packing = ndp_config_member(config, "quantization_config"), *method = NULL;
-    if (ndp_config_is_neutral(packing, 0))
-        return NDP_OK;
-    if (!json_object_is_type(packing, json_type_object) ||
-        !json_object_object_get_ex(packing, "quant_method", &method) || !ndp_json_text(method) ||
-        strcmp(ndp_json_text(method), word) != 0) {
-        char way_out[60];
-        snprintf(way_out, sizeof way_out, "; supported for this family: %s", word);
-        return ndp_config_refuse(what, "quantization_config", packing, way_out);
-    }
-    f->packed = packed;
-    return NDP_OK;
-}
-
 /* transformers' class has one gate, whatever hidden_act says, and yarn where no table is given. */
 ndp_status ndp_more_gpt_oss(struct json_object *config, const char *what, ndp_facts *f) {
     struct json_object *act = ndp_config_member(config, "hidden_act");
@@ -251,6 +234,5 @@ ndp_status ndp_more_gpt_oss(struct json_object *config, const char *what, ndp_fa
                         what);
     NDP_TRY(ndp_config_positive(config, what, "swiglu_alpha", &f->swiglu_alpha));
     NDP_TRY(ndp_config_positive(config, what, "swiglu_limit", &f->swiglu_limit));
-    NDP_TRY(ndp_config_packing(config, what, "mxfp4", "experts that the model folder has as MXFP4", f));
     return ndp_more_experts(config, what, f);
 }

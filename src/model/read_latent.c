@@ -69,19 +69,7 @@ static ndp_status expect_neutral(struct json_object *config, const char *what, c
     return ndp_config_is_neutral(value, neutral) ? NDP_OK : ndp_config_refuse(what, key, value, "");
 }
 
-/* fp8 in blocks of 128 x 128, as published folders have it. */
-static ndp_status read_packing(struct json_object *config, const char *what, ndp_facts *f) {
-    NDP_TRY(ndp_config_packing(config, what, "fp8", "matrices that the model folder has as fp8", f));
-    struct json_object *size = ndp_config_member(ndp_config_member(config, "quantization_config"), "weight_block_size");
-    bool square = json_object_is_type(size, json_type_array) && json_object_array_length(size) == 2;
-    for (size_t i = 0; square && i < 2; i++)
-        square = json_object_get_int64(json_object_array_get_idx(size, i)) == 128;
-    return !f->packed || square ? NDP_OK
-                                : ndp_config_refuse(what, "weight_block_size", size, "; supported: [128, 128]");
-}
-
 static ndp_status more(struct json_object *config, const char *what, const char *score, ndp_facts *f) {
-    NDP_TRY(read_packing(config, what, f));
     NDP_TRY(scale_scores(config, what, f));
     NDP_TRY(expect_word(config, what, "scoring_func", score));
     NDP_TRY(expect_neutral(config, what, "moe_layer_freq", 1));

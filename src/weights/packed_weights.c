@@ -22,6 +22,7 @@ static int64_t member_origin(const ndp_segment *s, int64_t i) {
 
 typedef struct matrix_reader {
     ndp_run_reader *read;
+    ndp_scales_reader *scales; /* NULL: none are known */
     void *user;
     ndp_dtype type;             /* that `read` gives */
     const ndp_segment *segment; /* the matrix, or the stack that it is a member of */
@@ -98,12 +99,17 @@ static ndp_status find_scales(matrix_reader *m, int64_t member, tensor_scales *s
     s->codes = malloc((size_t)blocks + 1);
     s->nested = malloc((size_t)ndp_packed_nested(n) * sizeof *s->nested);
     NDP_CHECK_MEMORY(s->absmax && s->codes && s->nested, "to pack %s", of->name);
-    for (int64_t first = 0; first < n; first += BLOCK) {
+    bool known =
+        m->scales && !of->transposed && m->origin == 0 && m->scales(m->user, &m->tensor, n, s->codes, s->nested);
+    for (int64_t first = 0; first < n && !known; first += BLOCK) {
         int64_t count = n - first < BLOCK ? n - first : BLOCK;
         NDP_TRY(read_elements(m, first, count, x));
         ndp_nf4_absmax(x, count, s->absmax + first / NDP_PACKED_BLOCK);
     }
-    ndp_nf4_nest(s->absmax, blocks, s->codes, s->nested);
+    if (known)
+        ndp_nf4_unpack_scales(s->codes, s->nested, 0, blocks, s->absmax);
+    else
+        ndp_nf4_nest(s->absmax, blocks, s->codes, s->nested);
     s->name = of->name, s->member = member;
     return NDP_OK;
 }
@@ -279,9 +285,9 @@ static ndp_status pack_buffer(packer *k) {
     return NDP_OK;
 }
 
-ndp_status ndp_engine_pack(ndp_engine *e, ndp_run_reader *read, void *user) {
+ndp_status ndp_engine_pack(ndp_engine *e, ndp_run_reader *read, ndp_scales_reader *scales, void *user) {
     const ndp_model *m = ndp_engine_model(e);
-    packer k = {.engine = e, .matrix = {.read = read, .user = user, .type = m->opts.master}};
+    packer k = {.engine = e, .matrix = {.read = read, .scales = scales, .user = user, .type = m->opts.master}};
     ndp_status st = NDP_OK;
     for (k.buffer = 0; st == NDP_OK && k.buffer < m->n_buffers; k.buffer++)
         if (ndp_buffer_is_packed(&m->buffers[k.buffer]) && ndp_engine_has(e, NDP_OWNED_MASTER, k.buffer))

@@ -109,13 +109,18 @@ static ndp_status read_element(void *user, const ndp_segment *s, int64_t first, 
                                                    : new_factor(f, s, first, count, out);
 }
 
+static bool known_scales(void *user, const ndp_segment *s, int64_t elements, uint8_t *codes, float *nested) {
+    const weight_filling *f = user;
+    return f->folder && !find_own(f, s->name) && ndp_weights_nf4(f->folder, s->name, elements, codes, nested);
+}
+
 static ndp_status fill(ndp_engine *e, const weight_filling *f) {
     if (f->folder)
         NDP_TRY(ndp_weights_fit(f->folder, ndp_engine_whole(e), NDP_TENSORS_FOLDER));
     if (f->own && !f->match)
         NDP_TRY(ndp_weights_fit(f->own, ndp_engine_whole(e), NDP_TENSORS_RUN));
     NDP_TRY(ndp_engine_fill(e, NDP_OWNED_MASTER, NDP_TENSORS_ALL, read_element, (void *)f));
-    NDP_TRY(ndp_engine_pack(e, read_element, (void *)f));
+    NDP_TRY(ndp_engine_pack(e, read_element, known_scales, (void *)f));
     if (f->folder)
         NDP_TRY(ndp_weights_intact(f->folder));
     if (f->own)

@@ -413,9 +413,9 @@ static const struct {
     {LATENT("glm4_moe_lite", ", \"mlp_layer_types\": [\"dense\", \"moe\", \"dense\", \"dense\"]"), NDP_ENOTSUP,
      "supported: dense, sparse"},
     {LATENT("deepseek_v3", ", \"quantization_config\": {\"quant_method\": \"mxfp4\"}"), NDP_ENOTSUP,
-     "supported for this family: fp8"},
+     "supported: bitsandbytes (nf4, fp4, int8), fp8 in blocks of [128, 128], NVFP4"},
     {LATENT("deepseek_v3", ", \"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [64, 128]}"),
-     NDP_ENOTSUP, "\"weight_block_size\": [64,128] is not supported; supported: [128, 128]"},
+     NDP_ENOTSUP, "fp8 in blocks of [128, 128]"},
     /* what is not built */
     {MIXTRAL(", \"router_jitter_noise\": 0.1"), NDP_ENOTSUP, "\"router_jitter_noise\": 0.1 is not supported"},
     {MIXTRAL(", \"router_aux_loss_coef\": -0.5"), NDP_EFORMAT, "\"router_aux_loss_coef\" is -0.5"},

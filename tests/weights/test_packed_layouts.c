@@ -200,7 +200,7 @@ static void check_owned(ndp_engine *e, ndp_packing how) {
 static void fill_and_check(ndp_engine *e) {
     ndp_dtype master = ndp_engine_model(e)->opts.master;
     tiny_fill(e);
-    CHECK_OK(ndp_engine_pack(e, drawn, &master));
+    CHECK_OK(ndp_engine_pack(e, drawn, NULL, &master));
     for (int how = 1; how < NDP_PACKINGS; how++)
         if (ndp_engine_model(e)->opts.base == (ndp_packing)how)
             check_owned(e, (ndp_packing)how);
