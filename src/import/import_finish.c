@@ -323,6 +323,28 @@ static ndp_status finish_lion(ndp_import *m) {
         "optimizer.weight_decay");
 }
 
+/* Axolotl's Muon is that of microsoft/dion where parameters are sharded; elsewhere, and in transformers, others. The
+ * rest is AdamW's, with its betas if both are given, and embeddings have no decay. */
+static ndp_status finish_spectral(ndp_import *m) {
+    bool meshed = ndp_import_find(&m->notes, "fsdp_config") || ndp_import_find(&m->notes, "fsdp") || product(m) > 1;
+    if (!ndp_import_is_axolotl(m) || !meshed)
+        return ndp_import_refuse(
+            &m->notes, "optimizer", "muon", ndp_import_node(&m->notes, "optimizer"),
+            "Muon is read of Axolotl's files with sharded parameters (fsdp_config, dp_shard_size); "
+            "optimizer.name is muon or muon_spectral",
+            "optimizer.name");
+    if (m->job.adapter.type != NDP_ADAPTER_NONE)
+        return ndp_import_refuse(&m->notes, "optimizer", "muon", ndp_import_node(&m->notes, "optimizer"),
+                                 "Muon updates whole matrices, and factors are none", "optimizer.name");
+    NDP_TRY(ndp_config_set(&m->job, "optimizer.momentum=0.95"));
+    if (!ndp_import_find(&m->notes, "adam_beta1") || !ndp_import_find(&m->notes, "adam_beta2"))
+        NDP_TRY(ndp_config_set(&m->job, "optimizer.betas=[0.9, 0.95]"));
+    if (m->job.optimizer.weight_decay == 0 || ndp_import_is_set(&m->notes, "optimizer.groups"))
+        return NDP_OK;
+    ndp_import_mark(m, offsetof(ndp_config, optimizer.groups));
+    return ndp_config_set(&m->job, "optimizer.groups=[{params: [embed_tokens, lm_head], weight_decay: 0}]");
+}
+
 ndp_status ndp_import_finish_optimizer(ndp_import *m) {
     int read = m->read.optimizer;
     if (ndp_import_is_set(&m->notes, "optimizer.name") || read == 0)
@@ -337,7 +359,10 @@ ndp_status ndp_import_finish_optimizer(ndp_import *m) {
     if (read & OPTIMIZER_OF_TORCHAO)
         SAY(m, "optimizer.name adamw8bit: blocks and codes are torchao's; states of embeddings are fp32\n");
     if (read & OPTIMIZER_OF_BF16)
-        SAY(m, "optimizer.name muon: the steps of Newton-Schulz are in fp32, LLaMA-Factory's in bf16\n");
+        SAY(m, "optimizer.name %s: the steps of Newton-Schulz are in fp32, %s's in bf16\n",
+            ndp_optimizers[m->job.optimizer.name]->name, m->dialect->program);
+    if (m->job.optimizer.name == NDP_MUON_SPECTRAL)
+        NDP_TRY(finish_spectral(m));
     return ndp_import_is_deepspeed(m) ? NDP_OK : finish_lion(m); /* DeepSpeed's Lion is the paper's */
 }
 

@@ -77,7 +77,6 @@ static const import_word checkpointing_words[] = {
 static const char not_adamw[] =
     "not the same as AdamW with states of fp32 or of 8 bits; optimizer.name is one of:" OPTIMIZERS_LISTED;
 static const char not_lion[] = "not the same as Lion in fp32; optimizer.name is one of:" OPTIMIZERS_LISTED;
-static const char not_muon[] = "not the same as Muon in fp32; optimizer.name is one of:" OPTIMIZERS_LISTED;
 static const import_word optimizers[] = {
     {"adamw_torch adamw_torch_fused adamw_torch_xla adamw_torch_npu_fused adamw_hf adamw_apex_fused", 1 + NDP_ADAMW, 0},
     {"paged_adamw_32bit paged_adamw", (1 + NDP_ADAMW) | OPTIMIZER_PAGED, 0},
@@ -89,7 +88,7 @@ static const import_word optimizers[] = {
     {"lion_32bit", 1 + NDP_LION, 0},
     {"paged_lion_32bit", (1 + NDP_LION) | OPTIMIZER_PAGED, 0},
     {"lion_* paged_lion_*", 0, not_lion},
-    {"muon", 0, not_muon},
+    {"muon", (1 + NDP_MUON_SPECTRAL) | OPTIMIZER_OF_BF16, 0},
     {"adamw_anyprecision adopt_adamw ao_adamw_* ademamix* paged_ademamix_* adafactor adagrad rmsprop* "
      "galore_* apollo_adamw* schedule_free_* optimi_adamw came_pytorch grokadamw stable_adamw lomo adalomo dion",
      0, not_adamw},

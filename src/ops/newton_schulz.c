@@ -18,6 +18,6 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
 }
 
 const ndp_op ndp_op_newton_schulz = {
-    NDP_NAMED(newton_schulz), .n_in = 1,      .n_out = 1,   .in_place = true,
-    .rows = NDP_ROWS_MIXED,   .shape = shape, .cost = cost,
+    NDP_NAMED(newton_schulz), .reads = NDP_READS_spectral, .n_in = 1,      .n_out = 1,
+    .in_place = true,         .rows = NDP_ROWS_MIXED,      .shape = shape, .cost = cost,
 };

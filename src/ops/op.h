@@ -121,6 +121,7 @@ typedef enum ndp_collective {
     X(int, groups)         /* route, with sigmoid: of experts, equal ones; 0: one */ \
     X(int, open_groups)    /* route: a row chooses from so many of them; */ \
     X(int, group_best)     /* route: those with the largest sums of so many best experts */ \
+    X(bool, spectral)      /* newton_schulz: the form of the optimizer muon_spectral */ \
     X(double, balance)     /* router_losses: the coefficient of each loss */ \
     X(double, z_loss)
 /* clang-format on */
@@ -476,12 +477,13 @@ typedef enum ndp_op_kind {
  *                 adamw8bit is adamw with states stored as u8 codes: scales0, scales1 [1,B] of w's type follow, and
  *                 pieces [P,4] say where the scales of a piece begin (ops/dynamic_map.h)
  * muon_momentum   (operands as above; w is a direction u, written; state0 m) -> u, nothing
- *                 m = b m + (1 - b) g, u = b m + (1 - b) g
+ *                 m = b m + (1 - b) g, u = k m + (1 - k) g
  * router_bias_step (bias [1,n], loads [1,E] fp64, clip? [1,1] fp64) -> bias in place
  *                 bias[i] += attr.scale x the sign of mean(loads) - loads[e], of expert e = attr.first + i; those from
  *                 E on stay, and all if clip is NaN
  * newton_schulz   (x [R,C])                                    -> x in place
- *                 singular values near 1, times 0.2 sqrt(max(R, C)) (ops/newton_schulz.h)
+ *                 singular values near 1, times 0.2 sqrt(max(R, C)), or with attr.spectral sqrt(R / C)
+ *                 (ops/newton_schulz.h)
  *
  * Between the P = attr.ranks ranks of attr.group (ops/collectives.c):
  * all_gather      (x [R,C])                                    -> y [P*R,C]             the rows of all ranks, in order

@@ -56,7 +56,8 @@ enum {
 enum {
     NDP_MUON_KEEP, /* 1 - lr wd */
     NDP_MUON_LR,
-    NDP_MUON_MOMENTUM
+    NDP_MUON_MOMENTUM,
+    NDP_MUON_AHEAD /* the share of the momentum in the direction: Nesterov's, the momentum; 1: it is the direction */
 };
 
 /* False: the step is not finite (clip_factor), and the update writes nothing. For kernels that run on the host. */

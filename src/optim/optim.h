@@ -12,8 +12,10 @@
 #include "ops/update.h"
 #include "tensor/segments.h"
 
-/* The list, X(NAME, name, ...): one optimizer for each update. */
-#define NDP_OPTIMIZERS(X) NDP_UPDATES(X)
+/* The list, X(NAME, name, ...): one optimizer for each update, and those that share one. */
+#define NDP_OPTIMIZERS(X)                                                                                              \
+    NDP_UPDATES(X)                                                                                                     \
+    X(MUON_SPECTRAL, muon_spectral, 0, 0, NDP_UPDATE_OPERANDS) /* muon's */
 
 #define NDP_OPTIMIZER_NAMED(NAME, ...) NDP_##NAME,
 typedef enum ndp_optimizer_name { NDP_OPTIMIZERS(NDP_OPTIMIZER_NAMED) NDP_OPTIMIZER_COUNT } ndp_optimizer_name;
@@ -56,6 +58,7 @@ typedef struct ndp_optimizer_option {
  * applies it where it has gradients otherwise. NULL: each element is updated by itself. */
 typedef struct ndp_whole_update {
     const ndp_op *direction, *transform;
+    bool spectral; /* ndp_op_attr.spectral of the transform */
 } ndp_whole_update;
 
 /* Sets of tensors: bit 4 coded + 2 projection + vector is that of tensors with these properties. */

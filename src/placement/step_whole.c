@@ -111,6 +111,15 @@ ndp_status ndp_step_copy(ndp_step_lane *l) {
     return assemble(l, &c->in[0], &c->out[0], &from);
 }
 
+/* The transform is the one of the optimizer that updates the matrix. */
+static ndp_status check_form(ndp_step_lane *l, const ndp_segment *s) {
+    const ndp_optimizer *o = ndp_optimizers[ndp_update_opts_of(&l->program->groups, s)->name];
+    const ndp_call *c = &l->instr->call;
+    return c->op == o->whole.transform && c->attr.spectral == o->whole.spectral
+               ? NDP_OK
+               : ndp_step_refuse(l, "%s updates %s, and its matrices are transformed otherwise", o->name, s->name);
+}
+
 /* A matrix that was put together, or one that a rank has whole among its directions. */
 ndp_status ndp_step_transform(ndp_step_lane *l) {
     const ndp_operand *o = &l->instr->call.in[0], *out = &l->instr->call.out[0];
@@ -126,6 +135,7 @@ ndp_status ndp_step_transform(ndp_step_lane *l) {
         if (is.share != all || is.start != found.start || is.end != found.end || o->view.rows != s->part[0] ||
             o->view.cols != s->part[1])
             return ndp_step_refuse(l, "the matrix of %s is not put together of all its parts, each once", s->name);
+        NDP_TRY(check_form(l, s));
         is.kind = NDP_HELD_ORTHOGONAL_MATRIX, is.made = l->walk.at;
         return ndp_memory_write(&l->memory, b, is);
     }
@@ -136,6 +146,7 @@ ndp_status ndp_step_transform(ndp_step_lane *l) {
         !s.projection || o->view.rows != s.part[0] || o->view.cols != s.part[1] || s.rows != s.part[0] ||
         s.cols != s.part[1])
         return refuse(l, o, ", must be a whole matrix of directions");
+    NDP_TRY(check_form(l, &s));
     is.kind = NDP_HELD_ORTHOGONAL, is.made = l->walk.at;
     return ndp_memory_write(&l->memory, b, is);
 }

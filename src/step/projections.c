@@ -89,14 +89,14 @@ static ndp_status name_member(ndp_builder *b, const ndp_segment *s, int64_t memb
 }
 
 static ndp_status transform(ndp_builder *b, const directions *d, const ndp_segments *own, int64_t k, int64_t member) {
-    const ndp_op *op = ndp_optimizers[d->name]->whole.transform;
-    const ndp_op_attr none = {0};
+    const ndp_whole_update *whole = &ndp_optimizers[d->name]->whole;
+    const ndp_op_attr attr = {.spectral = whole->spectral};
     ndp_segment s;
     NDP_TRY(name_member(b, &own->items[k], member, &s));
     ndp_operand part = in_buffer(d, d->own, &s), matrix = part;
     if (d->tables)
         NDP_TRY(assemble(b, d, &s, k, member, &matrix));
-    NDP_TRY(ndp_emit_kernel(b->p, op, &none, &matrix, 1, &matrix, 1, s.name));
+    NDP_TRY(ndp_emit_kernel(b->p, whole->transform, &attr, &matrix, 1, &matrix, 1, s.name));
     return d->tables ? copy(b, in_matrix(matrix, &s), part, s.name) : NDP_OK;
 }
 

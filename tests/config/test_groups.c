@@ -101,7 +101,7 @@ static void refusals(void **state) {
         {"[{params: [a], lr_scale: -1}]", "'optimizer.groups.lr_scale' is '-1', expected a number in [0, inf)"},
         {"[{params: [a], weight_decay: x}]", "'optimizer.groups.weight_decay' is 'x', expected a number in [0, inf)"},
         {"[{params: [a], optimizer: adam}]",
-         "'optimizer.groups.optimizer' is 'adam', expected adamw, adamw8bit, sgd, lion or muon"},
+         "'optimizer.groups.optimizer' is 'adam', expected adamw, adamw8bit, sgd, lion, muon or muon_spectral"},
         {"[{params: [a], lr: 1}]", "unknown key 'lr' in 'optimizer.groups'; known are params, lr_scale"},
         {"[{params: [a], lr_scle: 1}]", "unknown key 'lr_scle' in 'optimizer.groups'; did you mean 'lr_scale'?"}};
     ndp_config c;

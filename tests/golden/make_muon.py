@@ -60,6 +60,43 @@ def matrix_case(rows, columns, generator):
     return case
 
 
+# Of each step of microsoft/dion's Muon.
+POLYNOMIALS = [(4.0848, -6.8946, 2.9270), (3.9505, -6.3029, 2.6377), (3.7418, -5.5913, 2.3037), (2.8769, -3.1427, 1.2046),
+               (2.8366, -3.0525, 1.2012)]
+
+
+def spectral_case(rows, columns, generator):
+    """The Muon of microsoft/dion with momentum m = b m + g; here (1 - b) m, of which it makes the same."""
+    def draw(scale):
+        return scale * torch.randn(rows, columns, generator=generator, dtype=torch.float64)
+
+    w, m, gradients = draw(0.5), torch.zeros(rows, columns, dtype=torch.float64), [draw(0.1) for _ in range(3)]
+    case = {"rows": rows, "columns": columns, "weights": w.flatten().tolist(),
+            "gradients": [g.flatten().tolist() for g in gradients], "after": []}
+    for g in gradients:
+        m.mul_(MOMENTUM).add_(g)
+        x = m.T if rows > columns else m
+        x = x / x.norm()
+        for a, b, c in POLYNOMIALS:
+            gram = x @ x.T
+            x = a * x + (b * gram + c * gram @ gram) @ x
+        check_dion(m, x.T if rows > columns else x)
+        w.mul_(1 - LR * WEIGHT_DECAY).sub_(LR * math.sqrt(rows / columns) * (x.T if rows > columns else x))
+        case["after"].append(w.flatten().tolist())
+    case["momentum"] = ((1 - MOMENTUM) * m).flatten().tolist()
+    return case
+
+
+def check_dion(m, x):
+    """Where Axolotl is installed: its iteration, in bf16."""
+    try:
+        from axolotl.contribs.mit.muon import dist_muon
+    except ImportError:
+        return
+    theirs = dist_muon.zeropower_via_newtonschulz5._torchdynamo_orig_callable(m.clone(), epsilon=1e-8).double()
+    assert (theirs - x).norm() < 0.1 * x.norm(), (theirs - x).norm() / x.norm()
+
+
 def projections(model, name, p):
     """The parts of a parameter that are matrices of their own; none: AdamW updates it."""
     config = model.config
@@ -110,6 +147,7 @@ def main():
     generator = torch.Generator().manual_seed(12)
     made = {"lr": LR, "weight_decay": WEIGHT_DECAY, "momentum": MOMENTUM,
             "matrices": [matrix_case(r, c, generator) for r, c in SHAPES],
+            "spectral": [spectral_case(r, c, torch.Generator().manual_seed(13)) for r, c in SHAPES],
             "models": {name: model_case(name) for name in MODELS}}
     (HERE / "muon.json").write_text(json.dumps(made) + "\n")
     print({name: made["models"][name]["losses"] for name in MODELS})

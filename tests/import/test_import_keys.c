@@ -398,7 +398,7 @@ static void rows_say_what_happens(void **state) {
     check_line(text, "\n| `base_model` | `model.path` |  |\n");
     check_line(text, "\n| `adam_beta1`, `adam_beta2` | `optimizer.betas` |  |\n");
     check_line(text, "\n| `optimizer` | `optimizer.name` | `adamw_torch`, ");
-    check_line(text, "\n| `optimizer`: `muon` | not the same as Muon in fp32");
+    check_line(text, "\n| `optimizer`: `lion_*`, `paged_lion_*` | not the same as Lion in fp32");
     check_line(text, "`fp16`, `float16` | `precision.compute` | bf16 |\n");
     check_line(text,
                "\n| `datasets.train_on_eos`, `datasets.train_on_eot`: another value | the token that ends a turn ");

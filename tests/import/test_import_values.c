@@ -322,6 +322,27 @@ static void data_sets_of_several_types(void **state) {
     release(&i);
 }
 
+/* Over shards it is that of microsoft/dion; AdamW's betas are its own defaults unless both are given. */
+static void muon_of_axolotl(void **state) {
+    (void)state;
+#define SHARDED "base_model: m\nmax_steps: 3\noptimizer: muon\nfsdp_config: {fsdp_version: 2}\n"
+    static const char *const of[][3] = {{SHARDED, "[0.9, 0.95]", "[]"},
+                                        {SHARDED "weight_decay: 0.01\nadam_beta1: 0.8\nadam_beta2: 0.99\n",
+                                         "[0.8, 0.99]", "[{params: [\"embed_tokens\", \"lm_head\"], weight_decay: 0}]"},
+                                        {SHARDED "adam_beta1: 0.8\n", "[0.9, 0.95]", "[]"}};
+    for (int k = 0; k < NDP_COUNT(of); k++) {
+        imported i;
+        CHECK_OK(import(&i, of[k][0], NULL));
+        CHECK_KEYS(&i, {"optimizer.name", "muon_spectral"}, {"optimizer.momentum", "0.95"},
+                   {"optimizer.betas", of[k][1]}, {"optimizer.groups", of[k][2]});
+        release(&i);
+    }
+    imported i;
+    CHECK_FAILS(import(&i, SHARDED "adapter: lora\nlora_target_linear: true\n", NULL), NDP_EINVAL,
+                "'optimizer: muon': Muon updates whole matrices");
+    release(&i);
+}
+
 /* Types whose words are those of a style of alpaca, and documents that are too short. */
 static void types_of_alpacas_styles(void **state) {
     (void)state;
@@ -392,6 +413,7 @@ int main(void) {
                                        cmocka_unit_test(the_note_is_about_the_warm_up_that_is_written),
                                        cmocka_unit_test(the_user_has_the_last_word_on_the_warm_up),
                                        cmocka_unit_test(data_sets_of_several_types),
+                                       cmocka_unit_test(muon_of_axolotl),
                                        cmocka_unit_test(types_of_alpacas_styles),
                                        cmocka_unit_test(the_job_has_the_imported_keys_alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,8 @@ static ndp_view row(void *data, ndp_dtype type, int64_t n) { return (ndp_view){d
 
 static void run(const ndp_exec *exec, ndp_op_call *c) {
     const ndp_kernel *kernel = exec->device->kernels[c->op->id];
-    c->exec = exec, c->attr = &(ndp_op_attr){0};
+    const ndp_op_attr none = {0};
+    c->exec = exec, c->attr = c->attr ? c->attr : &none;
     CHECK_OK(c->op->shape(c));
     c->scratch = NULL;
     if (kernel->prepare)
@@ -37,7 +38,8 @@ typedef struct matrix {
 } matrix;
 
 static void step(const matrix *x, const ndp_exec *exec, const ndp_optimizer_opts *o, double lr, double clip) {
-    const ndp_optimizer *muon = ndp_optimizers[NDP_MUON];
+    const ndp_optimizer *muon = ndp_optimizers[o->name];
+    const ndp_op_attr attr = {.spectral = muon->whole.spectral};
     int64_t n = x->rows * x->cols, piece[NDP_PIECE_COLUMNS] = {0, n, ndp_piece_facts(1, 0)};
     double constants[NDP_OPTIMIZER_CONSTANTS] = {0};
     muon->constants(o, lr, 0, constants);
@@ -51,7 +53,7 @@ static void step(const matrix *x, const ndp_exec *exec, const ndp_optimizer_opts
                           .out = {row(x->u, x->type, n)}};
     run(exec, &direct);
     ndp_view whole = {x->u, x->type, x->rows, x->cols, x->cols};
-    run(exec, &(ndp_op_call){.op = muon->whole.transform, .in = {whole}, .out = {whole}});
+    run(exec, &(ndp_op_call){.op = muon->whole.transform, .attr = &attr, .in = {whole}, .out = {whole}});
     ndp_op_call apply = direct;
     apply.op = muon->op;
     apply.in[NDP_UPDATE_WEIGHT] = apply.out[0] = row(x->w, x->type, n);
@@ -101,9 +103,10 @@ static void near(struct json_object *list, const void *have, ndp_dtype type, dou
                  bound);
 }
 
-static void check_case(struct json_object *all, struct json_object *c, const ndp_device *device, ndp_dtype type) {
+static void check_case(struct json_object *all, struct json_object *c, ndp_optimizer_name name,
+                       const ndp_device *device, ndp_dtype type) {
     const ndp_exec exec = {.device = device, .threads = 2};
-    ndp_optimizer_opts o = {.name = NDP_MUON,
+    ndp_optimizer_opts o = {.name = name,
                             .betas = {0.9, 0.95},
                             .eps = 1e-8,
                             .weight_decay = json_object_get_double(member(all, "weight_decay")),
@@ -125,11 +128,14 @@ static void matrices_are_the_references(void **state) {
     char *path = ndp_format("%s/tests/golden/muon.json", getenv("NDP_SOURCE_DIR"));
     struct json_object *all;
     CHECK_OK(ndp_json_read(path, &all));
-    struct json_object *cases = member(all, "matrices");
-    assert_true(json_object_array_length(cases) >= 4); /* tall, wide, square, one row */
-    for (size_t i = 0; i < json_object_array_length(cases); i++) {
-        check_case(all, json_object_array_get_idx(cases, i), &ndp_device_ref, NDP_F64);
-        check_case(all, json_object_array_get_idx(cases, i), &ndp_device_cpu, NDP_F32);
+    for (int way = 0; way < 2; way++) {
+        struct json_object *cases = member(all, way ? "spectral" : "matrices");
+        ndp_optimizer_name name = way ? NDP_MUON_SPECTRAL : NDP_MUON;
+        assert_true(json_object_array_length(cases) >= 4); /* tall, wide, square, one row */
+        for (size_t i = 0; i < json_object_array_length(cases); i++) {
+            check_case(all, json_object_array_get_idx(cases, i), name, &ndp_device_ref, NDP_F64);
+            check_case(all, json_object_array_get_idx(cases, i), name, &ndp_device_cpu, NDP_F32);
+        }
     }
     json_object_put(all);
     free(path);
@@ -139,9 +145,10 @@ static void matrices_are_the_references(void **state) {
 
 static void draw(float *x, int64_t n) { ndp_rng_normal(3, 1, 0, n, 0.02, x); }
 
-static void orthogonalize(const ndp_exec *exec, void *x, ndp_dtype type, int64_t rows, int64_t cols) {
+static void make_orthogonal(const ndp_exec *exec, bool spectral, void *x, ndp_dtype type, int64_t rows, int64_t cols) {
     ndp_view v = {x, type, rows, cols, cols};
-    run(exec, &(ndp_op_call){.op = &ndp_op_newton_schulz, .in = {v}, .out = {v}});
+    run(exec, &(ndp_op_call){
+                  .op = &ndp_op_newton_schulz, .attr = &(ndp_op_attr){.spectral = spectral}, .in = {v}, .out = {v}});
 }
 
 static double apart(const float *x, const double *y, int64_t n) {
@@ -159,26 +166,32 @@ static void kernels_agree(void **state) {
     (void)state;
     static float x[LARGEST], one[LARGEST], other[LARGEST];
     static double exact[LARGEST];
-    for (int i = 0; i < NDP_COUNT(shapes); i++) {
-        int64_t rows = shapes[i][0], cols = shapes[i][1], n = rows * cols;
+    for (int i = 0; i < 2 * NDP_COUNT(shapes); i++) {
+        int64_t rows = shapes[i / 2][0], cols = shapes[i / 2][1], n = rows * cols;
+        bool spectral = i % 2;
         draw(x, n);
         ndp_convert(x, NDP_F32, exact, NDP_F64, n);
-        orthogonalize(&(ndp_exec){.device = &ndp_device_ref, .threads = 1}, exact, NDP_F64, rows, cols);
+        make_orthogonal(&(ndp_exec){.device = &ndp_device_ref, .threads = 1}, spectral, exact, NDP_F64, rows, cols);
         memcpy(one, x, sizeof x);
-        orthogonalize(&(ndp_exec){.device = &ndp_device_cpu, .threads = 1}, one, NDP_F32, rows, cols);
+        make_orthogonal(&(ndp_exec){.device = &ndp_device_cpu, .threads = 1}, spectral, one, NDP_F32, rows, cols);
         if (apart(one, exact, n) > 2e-5)
             fail_msg("%lld x %lld: off by %.3g", (long long)rows, (long long)cols, apart(one, exact, n));
         for (int threads = 2; threads < 4 && ndp_cpu_has_avx512(); threads++) {
             memcpy(other, x, sizeof x);
-            orthogonalize(&(ndp_exec){.device = &ndp_device_cpu, .threads = threads}, other, NDP_F32, rows, cols);
+            make_orthogonal(&(ndp_exec){.device = &ndp_device_cpu, .threads = threads}, spectral, other, NDP_F32, rows,
+                            cols);
             assert_memory_equal(one, other, (size_t)n * sizeof *one);
         }
         memcpy(other, x, sizeof x);
-        orthogonalize(&(ndp_exec){.device = &ndp_device_cpu, .threads = 1, .sums = NDP_SUMS_SPLIT, .split_place = 3},
-                      other, NDP_F32, rows, cols);
+        make_orthogonal(&(ndp_exec){.device = &ndp_device_cpu, .threads = 1, .sums = NDP_SUMS_SPLIT, .split_place = 3},
+                        spectral, other, NDP_F32, rows, cols);
         assert_true(apart(other, exact, n) <= 2e-5);
         assert_true(n < 1000 || memcmp(one, other, (size_t)n * sizeof *one) != 0);
     }
+}
+
+static void orthogonalize(const ndp_exec *exec, void *x, ndp_dtype type, int64_t rows, int64_t cols) {
+    make_orthogonal(exec, false, x, type, rows, cols);
 }
 
 /* Its transpose is that of the transposed matrix; the mean square is near 0.2^2; what is 0 stays 0; a broken matrix

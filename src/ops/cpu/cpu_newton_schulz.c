@@ -105,12 +105,12 @@ static ndp_status sum_of_squares(const ndp_op_call *c, double *out) {
 }
 
 /* Products add to what is in their result: (b / c) A + A^2, then c times that. */
-static ndp_status step(const ndp_op_call *c, const matrices *m, double scale) {
+static ndp_status step(const ndp_op_call *c, const matrices *m, ndp_polynomial p, double scale) {
     NDP_TRY(multiply(c, m, GRAM));
-    NDP_TRY(pass(c, &m->poly, &m->gram, NDP_NEWTON_SCHULZ_B / NDP_NEWTON_SCHULZ_C));
+    NDP_TRY(pass(c, &m->poly, &m->gram, p.b / p.c));
     NDP_TRY(multiply(c, m, SQUARE));
-    NDP_TRY(pass(c, &m->poly, &m->poly, scale * NDP_NEWTON_SCHULZ_C));
-    NDP_TRY(pass(c, &m->next, &m->x, scale * NDP_NEWTON_SCHULZ_A));
+    NDP_TRY(pass(c, &m->poly, &m->poly, scale * p.c));
+    NDP_TRY(pass(c, &m->next, &m->x, scale * p.a));
     return multiply(c, m, STEP);
 }
 
@@ -124,7 +124,7 @@ static ndp_status run(const ndp_op_call *c) {
     for (int k = 0; k < NDP_NEWTON_SCHULZ_STEPS; k++) {
         ndp_view x = m.next;
         m.next = m.x, m.x = x;
-        NDP_TRY(step(c, &m, ndp_newton_schulz_scale(k, &x)));
+        NDP_TRY(step(c, &m, ndp_newton_schulz_polynomial(c->attr, k), ndp_newton_schulz_scale(c->attr, k, &x)));
     }
     return NDP_OK;
 }

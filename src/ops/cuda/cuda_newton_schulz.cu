@@ -94,15 +94,15 @@ static ndp_status start(const ndp_op_call *c, const matrices &m) {
 }
 
 /* m.next = the step of m.x */
-static ndp_status step(const ndp_op_call *c, const matrices &m, double scale) {
+static ndp_status step(const ndp_op_call *c, const matrices &m, ndp_polynomial p, double scale) {
     NDP_TRY(ndp_cuda_multiply(c, ndp_cuda_product_of(m.x, m.tall, m.x, !m.tall, m.gram), m.rest));
     ndp_cuda_product poly = ndp_cuda_product_of(m.gram, false, m.gram, false, m.poly);
-    poly.alpha = (float)(scale * NDP_NEWTON_SCHULZ_C);
-    poly.added = m.gram, poly.beta = (float)(scale * NDP_NEWTON_SCHULZ_B);
+    poly.alpha = (float)(scale * p.c);
+    poly.added = m.gram, poly.beta = (float)(scale * p.b);
     NDP_TRY(ndp_cuda_multiply(c, poly, m.rest));
     ndp_cuda_product next = m.tall ? ndp_cuda_product_of(m.x, false, m.poly, false, m.next)
                                    : ndp_cuda_product_of(m.poly, false, m.x, false, m.next);
-    next.added = m.x, next.beta = (float)(scale * NDP_NEWTON_SCHULZ_A);
+    next.added = m.x, next.beta = (float)(scale * p.a);
     return ndp_cuda_multiply(c, next, m.rest);
 }
 
@@ -114,7 +114,7 @@ static ndp_status run_newton_schulz(const ndp_op_call *c) {
     for (int k = 0; k < NDP_NEWTON_SCHULZ_STEPS; k++) {
         ndp_view x = m.next;
         m.next = m.x, m.x = x;
-        NDP_TRY(step(c, m, ndp_newton_schulz_scale(k, &x)));
+        NDP_TRY(step(c, m, ndp_newton_schulz_polynomial(c->attr, k), ndp_newton_schulz_scale(c->attr, k, &x)));
     }
     return NDP_OK;
 }

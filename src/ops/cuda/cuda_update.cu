@@ -64,14 +64,14 @@ struct lion_element {
 /* Nesterov's momentum. The direction is written where other updates have weights. */
 struct muon_momentum_element {
     enum { STATES = 1, WEIGHTS = false, CLIPS = true };
-    float momentum, fresh;
+    float ahead, fresh;
     __device__ muon_momentum_element(const double *k) {
-        momentum = (float)k[NDP_MUON_MOMENTUM];
+        ahead = (float)k[NDP_MUON_AHEAD];
         fresh = (float)(1 - k[NDP_MUON_MOMENTUM]);
     }
     __device__ float operator()(float g, float, float &m, float &) const {
         m = ndp_flush_moment(m + fresh * (g - m));
-        return g + momentum * (m - g);
+        return g + ahead * (m - g);
     }
 };
 

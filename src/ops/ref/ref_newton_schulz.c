@@ -17,7 +17,7 @@ static void copy_scaled(double *to, const double *from, int64_t n, double factor
         to[i] = factor * from[i];
 }
 
-static void step(const ndp_view *x, const ndp_view *next, double scale, double *scratch) {
+static void step(const ndp_view *x, const ndp_view *next, ndp_polynomial of, double scale, double *scratch) {
     int64_t small = ndp_newton_schulz_smaller(x), n = x->rows * x->cols;
     bool tall = x->rows > x->cols;
     ndp_view a = dense(scratch, small, small), poly = dense(scratch + small * small, small, small);
@@ -25,8 +25,8 @@ static void step(const ndp_view *x, const ndp_view *next, double scale, double *
     ndp_ref_gemm(x, tall, x, !tall, &a, false, rest);
     ndp_ref_gemm(&a, false, &a, false, &poly, false, rest);
     for (int64_t i = 0; i < small * small; i++)
-        p[i] = scale * (NDP_NEWTON_SCHULZ_B * ((double *)a.data)[i] + NDP_NEWTON_SCHULZ_C * p[i]);
-    copy_scaled(next->data, x->data, n, scale * NDP_NEWTON_SCHULZ_A);
+        p[i] = scale * (of.b * ((double *)a.data)[i] + of.c * p[i]);
+    copy_scaled(next->data, x->data, n, scale * of.a);
     ndp_ref_gemm(tall ? x : &poly, false, tall ? &poly : x, false, next, true, rest);
 }
 
@@ -41,7 +41,8 @@ static ndp_status run(const ndp_op_call *c) {
     }
     copy_scaled(data, data, n, ndp_newton_schulz_start(squares));
     for (int k = 0; k < NDP_NEWTON_SCHULZ_STEPS; k++) {
-        step(&x, &next, ndp_newton_schulz_scale(k, io), data + 2 * n);
+        step(&x, &next, ndp_newton_schulz_polynomial(c->attr, k), ndp_newton_schulz_scale(c->attr, k, io),
+             data + 2 * n);
         ndp_view swap = x;
         x = next, next = swap;
     }

@@ -32,11 +32,11 @@ static double lion(const double *k, double g, double w, double *s) {
     return w * k[NDP_LION_KEEP] - k[NDP_LION_LR] * sign;
 }
 
-/* Nesterov's: the mean of the gradients, one step ahead. */
+/* The mean of the gradients, one step ahead (Nesterov's) or not. */
 static double muon_momentum(const double *k, double g, double direction, double *s) {
     (void)direction;
     s[0] = flush(s[0] + (1 - k[NDP_MUON_MOMENTUM]) * (g - s[0]));
-    return g + k[NDP_MUON_MOMENTUM] * (s[0] - g);
+    return g + k[NDP_MUON_AHEAD] * (s[0] - g);
 }
 
 static double muon(const double *k, double g, double w, double *s) {

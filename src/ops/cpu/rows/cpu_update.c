@@ -114,13 +114,12 @@ void NDP_RANGE_KERNEL(lion)(const ndp_op_call *c, int64_t first, int64_t last) {
 NDP_INLINE void momentum_loop(const update_part *u) {
     float *restrict direction = u->w, *restrict m = u->state[0];
     const float *restrict g = u->g;
-    const float momentum = (float)u->k[NDP_MUON_MOMENTUM], fresh = (float)(1 - u->k[NDP_MUON_MOMENTUM]),
-                scale = u->clip;
+    const float ahead = (float)u->k[NDP_MUON_AHEAD], fresh = (float)(1 - u->k[NDP_MUON_MOMENTUM]), scale = u->clip;
     const int n = u->n;
     SIMD for (int i = 0; i < n; i++) {
         float gi = g[i] * scale, mi = flush(ndp_fused(fresh, gi - m[i], m[i]));
         m[i] = mi;
-        direction[i] = ndp_fused(momentum, mi - gi, gi);
+        direction[i] = ndp_fused(ahead, mi - gi, gi);
     }
 }
 
