@@ -90,7 +90,8 @@ bool mutation_overlap(const ndp_operand *a, const ndp_operand *b) {
 #define NUMBERS                                                                                                        \
     (NDP_READS_heads | NDP_READS_kv_heads | NDP_READS_head_dim | NDP_READS_rotary_dim | NDP_READS_window |             \
      NDP_READS_scale | NDP_READS_cap | NDP_READS_eps | NDP_READS_max_norm | NDP_READS_inverse | NDP_READS_train |      \
-     NDP_READS_vocab | NDP_READS_unit_offset | NDP_READS_parts | NDP_READS_first | NDP_READS_capacity)
+     NDP_READS_vocab | NDP_READS_unit_offset | NDP_READS_parts | NDP_READS_first | NDP_READS_capacity |                \
+     NDP_READS_spectral)
 
 int mutation_variants(const ndp_op_attr *attr, int a) {
     if (!((uint64_t)NUMBERS >> a & 1u))
@@ -98,6 +99,7 @@ int mutation_variants(const ndp_op_attr *attr, int a) {
     switch (a) {
     case NDP_ATTR_inverse:
     case NDP_ATTR_train:
+    case NDP_ATTR_spectral:
     case NDP_ATTR_unit_offset:
         return 1;
     case NDP_ATTR_max_norm:

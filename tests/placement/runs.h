@@ -121,7 +121,7 @@ static inline ndp_status run_rank(ndp_transport *t, void *arg) {
     o.transport = t;
     NDP_TRY(ndp_engine_create(&o, &e));
     tiny_fill(e);
-    NDP_TRY(ndp_engine_pack(e, read_random, &e->model));
+    NDP_TRY(ndp_engine_pack(e, read_random, NULL, &e->model));
     NDP_TRY(connect_groups(e, t, r->groups));
     int blocks = e->program.n_blocks;
     if (r->edit)

@@ -299,7 +299,7 @@ static inline int world_draw(uint64_t i, uint64_t what, int n) { return (int)ndp
 static inline world_way world_choices(const ndp_layout *l, uint64_t i) {
     enum { RING, ZIGZAG, ROWS, RESHARD, RECOMPUTE, GATHERED, ONCE, OPTIMIZER, KIND, CHUNKS, BATCHES, ROOM };
     static const double capacities[] = {1.5, 1, 2.5, 0};
-    static const ndp_optimizer_name optimizers[] = {NDP_MUON, NDP_ADAMW, NDP_ADAMW, NDP_ADAMW8BIT};
+    static const ndp_optimizer_name optimizers[] = {NDP_MUON, NDP_ADAMW, NDP_MUON_SPECTRAL, NDP_ADAMW8BIT};
     world_way y = {.layout = *l,
                    .parallel = {world_draw(i, ROWS, 3) > 0, world_draw(i, RING, 3) ? NDP_CP_RING : NDP_CP_ALL_GATHER,
                                 world_draw(i, ZIGZAG, 3) > 0,
