@@ -9,6 +9,7 @@ static ndp_preference preference(int kind) {
     ndp_preference p = {.kind = (ndp_preference_kind)kind, .beta = 0.8, .gamma = 0.3};
     p.label_smoothing = ndp_preference_table[kind].smoothed ? 0.15 : 0;
     p.desirable_weight = 0.7, p.undesirable_weight = 1.6;
+    p.center = ndp_preference_scores(p.kind) ? 0.07 : 0;
     return p;
 }
 
@@ -128,6 +129,7 @@ static pair_results run_pairs(const pair_case *k, ndp_dtype type, const ndp_devi
     ndp_op_attr count = {.parts = DOCUMENTS}, rows = {.scale = 0.7};
     ndp_op_attr loss = {.loss = (int)k->p.kind, .scale = k->p.beta, .gamma = k->p.gamma};
     loss.label_smoothing = k->p.label_smoothing;
+    loss.center = k->p.center;
     loss.desirable_weight = k->p.desirable_weight, loss.undesirable_weight = k->p.undesirable_weight;
     make_outputs(&ndp_op_document_sums, &count, a, out, 1);
     run_op(&ndp_op_document_sums, &count, a, out, device, 2);
