@@ -21,11 +21,13 @@ static bool of_documents(const ndp_view *v, int64_t documents, int64_t cols) {
 
 static ndp_status score_shape(ndp_op_call *c) {
     const ndp_view *x = &c->in[0], *scale = &c->in[1];
-    NDP_SHAPE_CHECK(x->cols == 1 && x->dtype == ndp_wide(x->dtype) &&
-                        (!scale->rows || (scale->rows == x->rows && scale->cols == 1 && scale->dtype == NDP_F64)),
-                    "row_score: x " NDP_SHAPE ", scale " NDP_SHAPE, NDP_SHAPE_ARGS(*x), NDP_SHAPE_ARGS(*scale));
+    NDP_SHAPE_CHECK(
+        x->cols == 1 && x->dtype == ndp_wide(x->dtype) &&
+            (scale->rows ? scale->rows == x->rows && scale->cols == 1 && scale->dtype == NDP_F64 : !c->attr->train),
+        "row_score: x " NDP_SHAPE ", scale " NDP_SHAPE, NDP_SHAPE_ARGS(*x), NDP_SHAPE_ARGS(*scale));
     ndp_shape_like(&c->out[0], x);
-    ndp_shape_like(&c->out[1], x);
+    if (c->attr->train)
+        ndp_shape_like(&c->out[1], x);
     return NDP_OK;
 }
 

@@ -6,7 +6,7 @@
 #include "device/device.h"
 
 /* A larger one whenever this file, ndp_device or the list of ops changes: both sides number ops alike. */
-enum { NDP_CUDA_API_VERSION = 9 };
+enum { NDP_CUDA_API_VERSION = 10 };
 
 /* What a plugin calls. */
 typedef struct ndp_cuda_host {
