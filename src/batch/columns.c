@@ -126,6 +126,14 @@ static double reference_of(const ndp_feed *f, const ndp_dataset *d, int64_t docu
     return all ? all[document] : 0;
 }
 
+/* The row whose score is a document's: that of its last token, if its answer has any. */
+static void mark_last(int64_t number, int64_t n, const int32_t *labels, int32_t *documents) {
+    int marks = NDP_DOCUMENT_ANSWER | (number % 2 == 0 ? NDP_DOCUMENT_PAIR : 0);
+    for (int64_t t = 0; t < n; t++)
+        if (labels[t] >= 0)
+            documents[n - 1] = (int32_t)(number << NDP_DOCUMENT_MARKS | marks);
+}
+
 /* Marks the rows of tokens of a document of the micro-batch, whose answer has labels. Where the loss has the nll of
  * whole chosen documents, those of their prompts get labels too. */
 static void mark_document(ndp_feed *f, int64_t j, int64_t number, int64_t n, int32_t *documents) {
@@ -133,6 +141,10 @@ static void mark_document(ndp_feed *f, int64_t j, int64_t number, int64_t n, int
     const ndp_preference_row *loss = &ndp_preference_table[p->kind];
     const int32_t *tokens = part_of(f, f->whole.tokens, j);
     int32_t *labels = part_of(f, f->whole.labels, j);
+    if (ndp_preference_scores(p->kind)) {
+        mark_last(number, n, labels, documents);
+        return;
+    }
     bool chosen = number % 2 == 0, nll = chosen && p->sft_weight > 0, counted = !chosen && !loss->single;
     for (int64_t t = 0; t < n; t++) {
         bool answer = labels[t] >= 0, prompt = nll && !answer && t + 1 < n && loss->whole;

@@ -242,8 +242,10 @@ ndp_status ndp_config_write(const ndp_config *c, ndp_str *out) { return ndp_conf
 
 ndp_preference ndp_config_preference(const ndp_config *c) {
     bool pairs = c->data.format == NDP_RECORD_PREFERENCE;
-    return (ndp_preference){.kind = pairs ? ndp_preference_find(c->loss.name, c->loss.variant) : NDP_PREFERENCE_NONE,
-                            .beta = c->loss.beta,
+    ndp_preference_kind kind = ndp_preference_find(c->loss.name, c->loss.variant);
+    return (ndp_preference){.kind = pairs ? kind : NDP_PREFERENCE_NONE,
+                            .beta = ndp_preference_scores(kind) ? 1 : c->loss.beta,
+                            .center = c->loss.center,
                             .gamma = c->loss.gamma,
                             .label_smoothing = c->loss.label_smoothing,
                             .sft_weight = c->loss.sft_weight,

@@ -116,7 +116,7 @@ struct ndp_config {
         ndp_loss name; /* other than XENT: with data.format preference */
         double beta;
         ndp_loss_variant variant; /* of dpo */
-        double label_smoothing, gamma, sft_weight;
+        double label_smoothing, gamma, center, sft_weight;
         double desirable_weight, undesirable_weight; /* of kto */
     } loss;
     struct {

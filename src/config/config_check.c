@@ -154,6 +154,14 @@ static ndp_status check_loss_options(const ndp_config *c, const ndp_preference_r
         return refuse_loss_option("label_smoothing", c->loss.label_smoothing, offsetof(ndp_preference_row, smoothed));
     if (c->loss.gamma != strtod(ndp_option_find("loss", "gamma")->value, NULL) && !(row && row->margin))
         return refuse_loss_option("gamma", c->loss.gamma, offsetof(ndp_preference_row, margin));
+    const bool scores = row && ndp_preference_scores(ndp_preference_find(c->loss.name, c->loss.variant));
+    NDP_CHECK(c->loss.center == 0 || scores, "loss.center is %g, which only loss.name reward reads; remove it",
+              c->loss.center);
+    NDP_CHECK(!scores ||
+                  (c->loss.beta == strtod(ndp_option_find("loss", "beta")->value, NULL) && c->loss.sft_weight == 0),
+              "loss.beta is %g and loss.sft_weight %g, which loss.name reward does not read: a reward model has "
+              "rewards, and no log-probabilities; remove them",
+              c->loss.beta, c->loss.sft_weight);
     NDP_CHECK(c->loss.sft_weight == 0 || row,
               "loss.sft_weight is %g, but loss.name is xent, which is the loss of all tokens; remove it",
               c->loss.sft_weight);

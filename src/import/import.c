@@ -86,7 +86,8 @@ ndp_status ndp_config_import_text(ndp_config *c, const char *text, size_t size, 
                              .nll_weight = -1,
                              .margin = -1,
                              .desirable = -1,
-                             .undesirable = -1},
+                             .undesirable = -1,
+                             .center = -1},
                     .notes = {.o = o, .file = &m.yaml, .y = &m.yaml}};
     ndp_status st = run(&m, text, size, what);
     if (st == NDP_OK)

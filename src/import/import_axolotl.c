@@ -45,6 +45,8 @@ static const import_word preferences[] = {{"dpo", PAIRS_DPO, 0},
                                           {"kto", PAIRS_KTO, 0},
                                           {"*", 0, no_rewards},
                                           {0}};
+static const import_word reward_words[] = {{"true", PAIRS_REWARD, 0}, {"false", 0, 0}, {0}};
+static const import_word one_label[] = {{"1", 0, 0}, {"*", 0, "a reward model has one label"}, {0}};
 /* Keys whose only accepted value is what ndparallel does anyway. */
 static const import_word thought_key[] = {{"reasoning_content thinking reasoning", 0, 0}, {"*", 0, thoughts}, {0}};
 static const import_word turn_ends[] = {
@@ -187,7 +189,7 @@ static const import_key keys[] = {
     {axolotl, "warmup_steps", NUMBER(read.warmup, "[0, 1073741824]")},
     {axolotl, "warmup_ratio", NUMBER(read.warmup_ratio, "[0, 1]")},
     {axolotl, "neftune_noise_alpha noisy_embedding_alpha", REFUSED("noise on embeddings is not supported")},
-    {axolotl, "label_smoothing_factor use_eaft num_labels kd_*", REFUSED(one_loss)},
+    {axolotl, "label_smoothing_factor use_eaft kd_*", REFUSED(one_loss)},
     {axolotl, "eaft_*", LEFT(one_loss)},
     {axolotl, "trainer_cls", REFUSED("a class of another program, which could change the training")},
 
@@ -262,8 +264,11 @@ static const import_key keys[] = {
     {axolotl, "dpo_padding_free dpo_use_logits_to_keep dpo_use_liger_kernel dpo_generate_during_eval", LEFT(own_kernels)},
     {axolotl, "precompute_ref_log_probs rl_adapter_ref_model", LEFT(own_reference)},
     {axolotl, "max_prompt_len", LEFT("data.overlong says what becomes of a document longer than a row; prompts have no length of their own")},
-    {axolotl, "reward_model process_reward_model", REFUSED(no_rewards)},
-    {axolotl, "vllm dpo_* orpo_* kto_* rpo_* cpo_* simpo_* center_rewards_coefficient ebft", LEFT(other_rl)},
+    {axolotl, "reward_model", WORD(read.reward, reward_words)},
+    {axolotl, "center_rewards_coefficient", NUMBER(read.center, "[0, inf)")},
+    {axolotl, "num_labels", WORD(read.ignored, one_label)},
+    {axolotl, "process_reward_model", REFUSED(no_rewards)},
+    {axolotl, "vllm dpo_* orpo_* kto_* rpo_* cpo_* simpo_* ebft", LEFT(other_rl)},
 
     /* a data set */
     {dataset, "path", TEXT(set.path)},

@@ -117,6 +117,7 @@ static const set_type pair_types[] = {
     {"llama3.intel", NDP_RECORD_PREFERENCE, "question", 0, "llama3", NULL},
     {"llama3.prompt_pairs", NDP_RECORD_PREFERENCE, "prompt", 0, "llama3", NULL},
     {"llama3.ultra", NDP_RECORD_PREFERENCE, "prompt", 0, "llama3", NULL},
+    {"bradley_terry.chat_template", NDP_RECORD_PREFERENCE, "input", 0, NULL, NULL},
     {"passthrough", NDP_RECORD_PREFERENCE, NULL, 0, "", NULL},
     {"trl", NDP_RECORD_PREFERENCE, NULL, 0, "", NULL},
     {"llamafactory", NDP_RECORD_PREFERENCE, 0, 0, 0,

@@ -367,6 +367,7 @@ ndp_status ndp_import_finish_optimizer(ndp_import *m) {
 }
 
 ndp_status ndp_import_finish(ndp_import *m) {
+    m->read.pairs = m->read.pairs ? m->read.pairs : m->read.reward;
     NDP_TRY(finish_layout(m));
     NDP_TRY(ndp_import_is_deepspeed(m) ? ndp_import_deepspeed_batch(m) : finish_batch(m));
     finish_precision(m);

@@ -19,8 +19,13 @@ static const char read_as_is[] = "read from the model folder";
 static const char no_training[] =
     "the job trains nothing: `ndparallel evaluate` computes the loss of held-out data, `ndparallel generate` answers";
 
-static const import_word stages[] = {{"sft", STAGE_SFT, 0}, {"pt", STAGE_PT, 0},  {"dpo", STAGE_DPO, 0},
-                                     {"kto", STAGE_KTO, 0}, {"*", 0, no_rewards}, {0}};
+static const import_word stages[] = {{"sft", STAGE_SFT, 0},
+                                     {"pt", STAGE_PT, 0},
+                                     {"dpo", STAGE_DPO, 0},
+                                     {"kto", STAGE_KTO, 0},
+                                     {"rm", STAGE_RM, 0},
+                                     {"*", 0, no_rewards},
+                                     {0}};
 static const import_word preferences[] = {{"sigmoid", PAIRS_DPO, 0}, {"ipo", PAIRS_IPO, 0}, {"simpo", PAIRS_SIMPO, 0},
                                           {"orpo", 0, with_prompt},  {"*", 0, other_pairs}, {0}};
 static const import_word methods[] = {
@@ -312,6 +317,11 @@ ndp_status ndp_import_prepare_llamafactory(ndp_import *m) {
         read->pairs = read->pref_loss ? read->pref_loss : PAIRS_DPO;
     else if (read->stage == STAGE_KTO)
         read->pairs = PAIRS_KTO;
+    else if (read->stage == STAGE_RM)
+        read->pairs = PAIRS_REWARD;
+    if (read->stage == STAGE_RM)
+        SAY(m, "stage rm: LLaMA-Factory keeps the language model and writes a head beside it; here it becomes a "
+               "...ForSequenceClassification, whose head has no bias, which would be the same for all texts\n");
     if (read->stage == STAGE_PT)
         return NDP_OK;
     m->job.data.overlong = NDP_OVERLONG_TRUNCATE; /* also where data.files is left to the user */

@@ -81,7 +81,7 @@ enum {
 };
 enum { EVERY_NEVER = 1, EVERY_STEPS, EVERY_EPOCH };
 enum { RISE_LINEAR = 1, RISE_LOG };
-enum { STAGE_SFT = 1, STAGE_PT, STAGE_DPO, STAGE_KTO };
+enum { STAGE_SFT = 1, STAGE_PT, STAGE_DPO, STAGE_KTO, STAGE_RM };
 /* What an optimizer has besides its name. */
 enum {
     OPTIMIZER_PAGED = 1 << 8,
@@ -91,7 +91,17 @@ enum {
     OPTIMIZER_NAME = OPTIMIZER_PAGED - 1
 };
 enum { EXCESS_DROP = 1, EXCESS_TRUNCATE, EXCESS_RAISE };
-enum { PAIRS_DPO = 1, PAIRS_IPO, PAIRS_HINGE, PAIRS_ROBUST, PAIRS_APO_ZERO, PAIRS_ORPO, PAIRS_SIMPO, PAIRS_KTO };
+enum {
+    PAIRS_DPO = 1,
+    PAIRS_IPO,
+    PAIRS_HINGE,
+    PAIRS_ROBUST,
+    PAIRS_APO_ZERO,
+    PAIRS_ORPO,
+    PAIRS_SIMPO,
+    PAIRS_KTO,
+    PAIRS_REWARD
+};
 
 /* What was read, where it does not go straight into the job. What the file lacks is 0, unless noted. */
 struct import_values {
@@ -123,8 +133,9 @@ struct import_values {
     ndp_strings targets, parameters;                   /* modules; and parameters, which stacks of experts are */
     double embedding_lr, embedding_lr_scale, group_lr; /* 0: the rate of all */
     ndp_strings lr_groups, group_modules;
-    int pairs;                                                                      /* the key rl: PAIRS_... */
-    double beta, trl_beta, odds_weight, nll_weight, margin, desirable, undesirable; /* of preferences; -1 */
+    int pairs;                                                                              /* the key rl: PAIRS_... */
+    double beta, trl_beta, odds_weight, nll_weight, margin, desirable, undesirable, center; /* of preferences; -1 */
+    int reward;                                                                             /* PAIRS_REWARD */
     char *revision, *eos_token, *bos_token, *unk_token;
     ndp_strings added_tokens, unfrozen; /* tokens that the vocabulary has to have; patterns of parameters */
     int router_logits, reinit, quadratic;

@@ -2,6 +2,14 @@
  * (core/builders/rl.py). */
 #include "import/import_parts.h"
 
+/* Axolotl's reward_model: true, which may come after its data sets. */
+static bool rewards(const ndp_import *m) {
+    struct fy_node *root = m->yaml.root;
+    bool top = root && fy_node_is_mapping(root) && ndp_import_is_axolotl(m);
+    const char *text = top ? ndp_yaml_text(fy_node_mapping_lookup_by_string(root, "reward_model", 12)) : NULL;
+    return text && strcmp(text, "true") == 0;
+}
+
 bool ndp_import_has_pairs(const ndp_import *m) {
     struct fy_node *value = m->yaml.root && fy_node_is_mapping(m->yaml.root)
                                 ? fy_node_mapping_lookup_by_string(m->yaml.root, "rl", 2)
@@ -10,9 +18,10 @@ bool ndp_import_has_pairs(const ndp_import *m) {
                                 ? fy_node_mapping_lookup_by_string(m->yaml.root, "stage", 5)
                                 : NULL;
     const char *of = ndp_import_is_axolotl(m) ? NULL : ndp_yaml_text(stage);
-    if (ndp_import_is_trl_dpo(m))
+    if (ndp_import_is_trl_dpo(m) || rewards(m))
         return true;
-    return of ? strcmp(of, "dpo") == 0 || strcmp(of, "kto") == 0 : value && !ndp_yaml_is_null(value);
+    return of ? strcmp(of, "dpo") == 0 || strcmp(of, "kto") == 0 || strcmp(of, "rm") == 0
+              : value && !ndp_yaml_is_null(value);
 }
 
 static void set_number(ndp_import *m, double value, double *ours) {
@@ -35,17 +44,22 @@ ndp_status ndp_import_finish_preference(ndp_import *m) {
     static const ndp_loss losses[] = {
         [PAIRS_DPO] = NDP_LOSS_DPO,     [PAIRS_IPO] = NDP_LOSS_DPO,      [PAIRS_HINGE] = NDP_LOSS_DPO,
         [PAIRS_ROBUST] = NDP_LOSS_DPO,  [PAIRS_APO_ZERO] = NDP_LOSS_DPO, [PAIRS_ORPO] = NDP_LOSS_ORPO,
-        [PAIRS_SIMPO] = NDP_LOSS_SIMPO, [PAIRS_KTO] = NDP_LOSS_KTO};
-    static const ndp_loss_variant variants[PAIRS_KTO + 1] = {[PAIRS_IPO] = NDP_LOSS_IPO,
-                                                             [PAIRS_HINGE] = NDP_LOSS_HINGE,
-                                                             [PAIRS_ROBUST] = NDP_LOSS_ROBUST,
-                                                             [PAIRS_APO_ZERO] = NDP_LOSS_APO_ZERO};
+        [PAIRS_SIMPO] = NDP_LOSS_SIMPO, [PAIRS_KTO] = NDP_LOSS_KTO,      [PAIRS_REWARD] = NDP_LOSS_REWARD};
+    static const ndp_loss_variant variants[PAIRS_REWARD + 1] = {[PAIRS_IPO] = NDP_LOSS_IPO,
+                                                                [PAIRS_HINGE] = NDP_LOSS_HINGE,
+                                                                [PAIRS_ROBUST] = NDP_LOSS_ROBUST,
+                                                                [PAIRS_APO_ZERO] = NDP_LOSS_APO_ZERO};
     const import_values *read = &m->read;
     if (!read->pairs)
         return NDP_OK;
     m->job.loss.name = losses[read->pairs];
     m->job.loss.variant = variants[read->pairs]; /* 0: sigmoid */
     ndp_import_mark(m, offsetof(ndp_config, loss.name));
+    if (read->pairs == PAIRS_REWARD) {
+        if (read->center >= 0)
+            set_number(m, read->center, &m->job.loss.center);
+        return refuse_packing(m);
+    }
     set_number(m,
                read->trl_beta >= 0 ? read->trl_beta
                : read->beta >= 0   ? read->beta

@@ -60,6 +60,10 @@ static ndp_status read_folder(ndp_infer *f) {
 
 /* The model of a job, in whatever its weights are. */
 static ndp_status use_job(ndp_infer *f, const ndp_job *j, const ndp_job_data *d) {
+    NDP_CHECK(!ndp_preference_scores(j->model.preference.kind),
+              "%s trains a reward model (loss.name: reward), which gives a text one number and has no logits; "
+              "its model folder is read by transformers' AutoModelForSequenceClassification",
+              f->folder);
     f->spec = j->spec;
     f->adapter = j->model.adapter;
     f->tokenizer = d->tokenizer;

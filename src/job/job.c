@@ -217,9 +217,14 @@ static void note_states(const ndp_job *j, ndp_str *out) {
 }
 
 void ndp_job_notes(const ndp_job *j, ndp_str *out) {
-    if (ndp_head_note(&j->spec))
+    if (ndp_head_note(&j->spec) && !ndp_preference_scores(j->model.preference.kind))
         ndp_str_addf(out, "%s\n", ndp_head_note(&j->spec));
     const ndp_model_spec *s = &j->spec;
+    if (ndp_preference_scores(j->model.preference.kind) && !s->rewards)
+        ndp_str_addf(out,
+                     "note: loss.name reward: the head of the model is left out; in its place comes score.weight "
+                     "[1, %d], drawn by train.seed\n",
+                     s->hidden);
     if (s->dropout > 0 && s->dropout_lacks)
         ndp_str_addf(out,
                      "note: a %s whose config.json lacks \"%s\" has dropout %g in training, which is not applied\n",

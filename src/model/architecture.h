@@ -49,6 +49,7 @@ typedef struct ndp_model_spec {
     const char
         *packed;   /* what config.json says is packed in the folder, and is dequantised where it is read; or NULL */
     bool own_head; /* the weights hold the head that config.json ties: it is a tensor of its own */
+    bool rewards;  /* config.json is that of a reward model: its head is `score` */
     /* The key that config.json lacks, where `dropout` is the family's own; NULL: config.json says it. */
     const char *dropout_lacks;
 } ndp_model_spec;

@@ -13,6 +13,7 @@
 
 #include "model/activations.h"
 #include "model/composites.h"
+#include "model/families.h"
 #include "model/group_names.h"
 #include <limits.h>
 #include <string.h>
@@ -29,26 +30,27 @@ static void build_embedding(ndp_unit_builder *b) {
     ndp_graph_output(b->g, ndp_unit_scale(b, "x0", x, b->f->embedding_scale));
 }
 
-/* Of rows of preference data: what each row's gradient is scaled by, and its part of the sums over pairs (*parts).
+/* Of rows of preference data, of which nll is minus what the loss sums of a document: what each row's gradient is
+ * scaled by, and its part of the sums over pairs (*parts).
  *
  *   nll [T,1] -> sums of each document -> a pair's loss and its derivatives -> scales [T,1], parts [T,7]
  *
  * The derivatives are known once both documents of a pair are summed, over all ranks that have rows of them. So the
  * head computes its logits twice: here for the log-probabilities, then for the gradients. */
-static int build_pairs(ndp_unit_builder *b, int x, int w, int labels, int *parts) {
+static int build_pairs(ndp_unit_builder *b, int nll, int *parts) {
     const ndp_preference *p = &b->m->opts.preference;
     int scale = ndp_unit_data(b, NDP_INPUT_LOSS_SCALE);
-    int documents = ndp_unit_data(b, NDP_INPUT_DOCUMENTS), nll = NDP_NONE;
+    int documents = ndp_unit_data(b, NDP_INPUT_DOCUMENTS);
     int sums = ndp_unit_data(b, NDP_INPUT_SCORES), pairs[2] = {NDP_NONE, NDP_NONE};
     int reference = ndp_preference_table[p->kind].reference ? ndp_unit_data(b, NDP_INPUT_REFERENCE) : NDP_NONE;
-    ndp_op_attr score = {.vocab = b->f->vocab, .cap = b->f->logit_cap}, count = {.parts = b->m->opts.documents};
+    ndp_op_attr count = {.parts = b->m->opts.documents};
     ndp_op_attr loss = {.loss = (int)p->kind,
                         .scale = p->beta,
                         .gamma = p->gamma,
+                        .center = p->center,
                         .label_smoothing = p->label_smoothing,
                         .desirable_weight = p->desirable_weight,
                         .undesirable_weight = p->undesirable_weight};
-    ndp_graph_op(b->g, &ndp_op_xent, &score, "scores", (int[]){x, w, labels, scale}, 4, &nll, 1);
     ndp_graph_op(b->g, &ndp_op_document_sums, &count, "sums", (int[]){nll, documents}, 2, &sums, 1);
     ndp_graph_op(b->g, &ndp_op_pair_loss, &loss, "slopes", (int[]){sums, reference}, 2, pairs, 2);
     int ins[NDP_PAIR_ROWS_OPERANDS] = {[NDP_PAIR_ROWS_DOCUMENTS] = documents,
@@ -65,10 +67,36 @@ static int build_pairs(ndp_unit_builder *b, int x, int w, int labels, int *parts
     return outs[0];
 }
 
+/* Rows whose number is the log-probability of their label. Returns their parts of the sums. */
+static int build_labels(ndp_unit_builder *b, int x, const ndp_op_attr *attr) {
+    const ndp_op_attr score = {.vocab = attr->vocab, .cap = attr->cap};
+    int w = ndp_unit_param(b, NDP_P_HEAD, 1), labels = ndp_unit_data(b, NDP_INPUT_LABELS), parts = NDP_NONE;
+    int ins[] = {x, w, labels, ndp_unit_data(b, NDP_INPUT_LOSS_SCALE)}, nll = NDP_NONE;
+    bool trains = attr->train && b->g->status == NDP_OK && b->g->values[w].needs_grad;
+    ndp_graph_op(b->g, &ndp_op_xent, &score, "scores", ins, 4, &nll, 1);
+    ins[3] = build_pairs(b, nll, &parts);
+    int outs[3] = {NDP_NONE, NDP_NONE, trains ? ndp_graph_param_grad(b->g, w) : NDP_NONE};
+    if (attr->train) /* no room for gradients that are not made: a table of 128256 x 4096 has 2 GiB of them */
+        ndp_graph_op(b->g, &ndp_op_xent, attr, "nll", ins, 4, outs, trains ? 3 : 2);
+    return parts;
+}
+
+/* Rows whose number is a product with one row of weights: the reward of what they end. */
+static int build_scores(ndp_unit_builder *b, int x, bool train) {
+    const ndp_op_attr attr = {.train = true};
+    int score = ndp_graph_value(b->g, "score", b->m->opts.rows, 1, ndp_wide(b->m->opts.compute)), parts = NDP_NONE;
+    int product[] = {x, ndp_unit_param(b, NDP_P_HEAD, 1), NDP_NONE}, outs[2] = {NDP_NONE, NDP_NONE};
+    ndp_graph_op(b->g, &ndp_op_linear, NULL, "score", product, 3, &score, 1);
+    int ins[] = {score, build_pairs(b, ndp_graph_op1(b->g, &ndp_op_row_score, NULL, "scores", &score, 1), &parts)};
+    if (train)
+        ndp_graph_op(b->g, &ndp_op_row_score, &attr, "nll", ins, 2, outs, 2);
+    return parts;
+}
+
 static void build_head(ndp_unit_builder *b) {
     const ndp_facts *f = b->f;
     int n = ndp_unit_norm(b, NDP_P_FINAL_NORM, NDP_B_FINAL_NORM, ndp_graph_input(b->g, b->m->opts.rows, f->hidden));
-    n = ndp_unit_scale(b, "norm", n, f->logit_scale); /* as good as of logits, and less */
+    n = ndp_unit_scale(b, "norm", n, f->score ? 1 : f->logit_scale); /* as good as of logits, and less */
     bool train = b->m->opts.mode == NDP_MODEL_TRAIN;
     ndp_op_attr attr = {.vocab = f->vocab, .train = train, .cap = f->logit_cap};
     if (b->m->opts.mode == NDP_MODEL_CACHED) {
@@ -77,17 +105,11 @@ static void build_head(ndp_unit_builder *b) {
                          f->logit_cap > 0 ? ndp_graph_op1(b->g, &ndp_op_cap, &attr, "logits", &logits, 1) : logits);
         return;
     }
-    int w = ndp_unit_param(b, NDP_P_HEAD, 1);
     if (!b->m->opts.preference.kind) {
-        ndp_head_loss(b->m, b->g, n, w, &attr);
+        ndp_head_loss(b->m, b->g, n, ndp_unit_param(b, NDP_P_HEAD, 1), &attr);
         return;
     }
-    int labels = ndp_unit_data(b, NDP_INPUT_LABELS), parts = NDP_NONE;
-    bool trains = train && b->g->values[w].needs_grad;
-    int ins[] = {n, w, labels, build_pairs(b, n, w, labels, &parts)};
-    int outs[3] = {NDP_NONE, NDP_NONE, trains ? ndp_graph_param_grad(b->g, w) : NDP_NONE};
-    if (train) /* no room for gradients that are not made: a table of 128256 x 4096 has 2 GiB of them */
-        ndp_graph_op(b->g, &ndp_op_xent, &attr, "nll", ins, 4, outs, trains ? 3 : 2);
+    int parts = f->score ? build_scores(b, n, train) : build_labels(b, n, &attr);
     int sum = ndp_unit_data(b, NDP_INPUT_LOSS);
     ndp_graph_op(b->g, &ndp_op_reduce_sum, &(ndp_op_attr){.accumulate = true}, "loss", &parts, 1, &sum, 1);
 }
@@ -186,12 +208,35 @@ static ndp_status check_activations(const ndp_facts *f) {
     return NDP_OK;
 }
 
+/* A loss of rewards has a head of its own, which takes the place of another one; and that head has no other use. */
+static ndp_status choose_head(const ndp_model_opts *o, ndp_facts *f) {
+    char class[NDP_TENSOR_NAME];
+    const ndp_family *family = ndp_family_find(f->family);
+    if (f->score && !ndp_preference_scores(o->preference.kind))
+        return NDP_FAIL(
+            NDP_ENOTSUP,
+            "the model is a reward model: its head, score.weight, gives a text one number, and there are no "
+            "logits. It is trained with loss.name reward; evaluation, generation and other losses need a "
+            "causal language model");
+    if (f->score || !ndp_preference_scores(o->preference.kind))
+        return NDP_OK;
+    if (f->composite || !family || !ndp_family_score_class(family, class))
+        return NDP_FAIL(NDP_ENOTSUP,
+                        "loss.name reward: transformers has no ...ForSequenceClassification for model_type '%s' that a "
+                        "trained model could be loaded as",
+                        f->composite ? f->composite : f->family);
+    f->score = f->new_score = true;
+    f->tied = false;
+    return NDP_OK;
+}
+
 ndp_status ndp_decoder_build(const ndp_facts *facts, const ndp_model_opts *opts, ndp_model *out) {
     ndp_facts own = *facts;
     ndp_model m;
     ndp_unit_places places;
     for (int i = 0; opts->window > 0 && i < facts->n_kinds; i++)
         own.kinds[i].window = opts->window;
+    NDP_TRY(choose_head(opts, &own));
     ndp_status st;
     NDP_TRY_GOTO(ndp_model_init(&ndp_decoder, &own, opts, &m), fail);
     NDP_TRY_GOTO(check_activations(&own), fail);
@@ -276,6 +321,7 @@ static void describe(const void *facts, ndp_model_spec *out) {
     out->composite = f->composite;
     out->carried = f->further;
     out->packed = f->packed;
+    out->rewards = f->score;
     if (f->tied)
         ndp_facts_tied_names(f, out->tie[0], out->tie[1]);
 }

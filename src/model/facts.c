@@ -161,24 +161,42 @@ static ndp_status refuse_family(struct json_object *config, const char *what, co
                     ndp_family_list(list, sizeof list), ndp_composite_list(wholes, sizeof wholes), own);
 }
 
-/* `architectures`, when there, must hold the class, or a causal language model: early files spell it otherwise,
- * LLaMAForCausalLM. */
-static ndp_status check_class(struct json_object *config, const char *what, const char *class) {
+/* How many labels the head of a classifier has, as transformers counts them: two where nothing says it. */
+static ndp_status check_labels(struct json_object *config, const char *what) {
+    struct json_object *names = ndp_config_member(config, "id2label");
+    int64_t labels = json_object_is_type(names, json_type_object) ? json_object_object_length(names) : 2;
+    NDP_TRY(ndp_json_int(config, what, "num_labels", 0, INT32_MAX, &labels));
+    return labels == 1 ? NDP_OK
+                       : NDP_FAIL(NDP_ENOTSUP,
+                                  "%s: the model classifies texts by %lld labels (num_labels, id2label); with one it "
+                                  "would be a reward model, which is supported",
+                                  what, (long long)labels);
+}
+
+/* `architectures`, when there, must hold the class, that of reward models (NULL: none), or a causal language model:
+ * early files spell it otherwise, LLaMAForCausalLM. */
+static ndp_status check_class(struct json_object *config, const char *what, const char *class, const char *scores,
+                              bool *score) {
     struct json_object *list = ndp_config_member(config, "architectures");
-    char way_out[80];
+    char way_out[160];
     size_t n = json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
     for (size_t i = 0; i < n; i++) {
         const char *name = ndp_json_text(json_object_array_get_idx(list, i));
         if (name && (strcmp(name, class) == 0 || ndp_ends_with(name, "ForCausalLM")))
             return NDP_OK;
+        if (name && scores && strcmp(name, scores) == 0) {
+            *score = true;
+            return check_labels(config, what);
+        }
     }
-    snprintf(way_out, sizeof way_out, "; supported: %s", class);
+    snprintf(way_out, sizeof way_out, "; supported: %s%s%s", class, scores ? ", " : "", scores ? scores : "");
     return list ? ndp_config_refuse(what, "architectures", list, way_out) : NDP_OK;
 }
 
 /* model_type names the family. */
 static ndp_status read_family(struct json_object *config, const char *what, const ndp_family **out, ndp_facts *f) {
     const char *type = NULL;
+    char scores[NDP_TENSOR_NAME];
     NDP_TRY(ndp_json_string(config, what, "model_type", &type));
     if (!type)
         return NDP_FAIL(NDP_EFORMAT, "%s: no \"model_type\": not the config.json of a Hugging Face model", what);
@@ -188,7 +206,8 @@ static ndp_status read_family(struct json_object *config, const char *what, cons
     snprintf(f->family, sizeof f->family, "%s", type);
     f->names = family->names;
     *out = family;
-    return check_class(config, what, family->architecture);
+    bool has = ndp_family_score_class(family, scores);
+    return check_class(config, what, family->architecture, has ? scores : NULL, &f->score);
 }
 
 /* Kv heads: as many as the heads where the key is null, and in most families where it is missing. */
@@ -314,7 +333,9 @@ static ndp_status read_numbers(struct json_object *config, const char *what, con
     NDP_TRY(ndp_json_double(config, what, "initializer_range", &f->init_std));
     if (!(f->init_std >= 0 && f->init_std <= 1)) /* also NaN */
         return NDP_FAIL(NDP_EFORMAT, "%s: \"initializer_range\" is %g, expected 0 to 1", what, f->init_std);
-    return ndp_config_bool(config, what, "tie_word_embeddings", &f->tied);
+    NDP_TRY(ndp_config_bool(config, what, "tie_word_embeddings", &f->tied));
+    f->tied &= !f->score;
+    return NDP_OK;
 }
 
 static bool is_in(const char *const *list, const char *key) {
@@ -386,7 +407,7 @@ static ndp_status parse_composite(const ndp_composite *c, struct json_object *co
                                   ndp_facts *out) {
     struct json_object *text = NULL;
     bool inside = ndp_config_member(config, "text_config");
-    NDP_TRY(check_class(config, what, c->architecture));
+    NDP_TRY(check_class(config, what, c->architecture, NULL, NULL));
     NDP_TRY(ndp_composite_text(c, config, what, &text));
     char *where = ndp_format("%s%s", what, inside ? ": text_config" : "");
     ndp_status st = where ? parse_decoder(text, where, out)

@@ -103,6 +103,8 @@ typedef struct ndp_facts {
     int64_t max_positions;
     double norm_eps, init_std;
     bool depth_init; /* products that end in the residual stream begin smaller: init_std / sqrt(2 layers) */
+    bool score;      /* the head is one row, `score`, whose product is a text's reward; there is no other */
+    bool new_score;  /* which files do not have: it is drawn */
     bool tied, qkv_bias, o_bias, mlp_bias;
     ndp_norm norm;
     bool parallel;   /* attention and MLP both read the input norm, */

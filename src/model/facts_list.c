@@ -39,8 +39,9 @@ static const char *const scaling_words[] = {
     { key, offsetof(ndp_rope, member), type, false, NULL }
 
 /* Not included: how files name and store tensors (names, base, composite, transposed); modules that are not built
- * (further); packed; dropout, which is never applied; bos and eos, which are a part of data.tokenizer where the data
- * have none; own_head, which `tied` reflects. Layers and RoPE tables have their own lists below. */
+ * (further), or are drawn (new_score); packed; dropout, which is never applied; bos and eos, which are a part of
+ * data.tokenizer where the data have none; own_head, which `tied` reflects. Layers and RoPE tables have their own lists
+ * below. */
 static const fact_row facts[] = {
     SHAPE(family, "model_type", FACT_TEXT),
     SHAPE(vocab, "vocab_size", FACT_INT64),
@@ -106,6 +107,8 @@ static const fact_row clipped_facts[] = {
 /* Of those whose queries grow. */
 static const fact_row growth_fact = {"llama_4_scaling_beta", offsetof(ndp_facts, ropes[1].growth), FACT_NUMBER, false,
                                      NULL};
+/* Of reward models. */
+static const fact_row reward_fact = SHAPE(score, "reward_head", FACT_BOOL);
 /* Of those whose heads differ by kind of layer. */
 static const fact_row full_facts[] = {
     SHAPE(full.dim, "global_head_dim", FACT_INT),           SHAPE(full.kv, "num_global_key_value_heads", FACT_INT),
@@ -228,6 +231,7 @@ void ndp_decoder_list(const ndp_facts *f, ndp_fact_visitor *visit, void *user) {
         {clipped_facts, f->activation == NDP_SILU_CLIPPED ? NDP_COUNT(clipped_facts) : 0},
         {full_facts, f->full.dim > 0 ? NDP_COUNT(full_facts) : 0},
         {&growth_fact, f->query_rope ? 1 : 0},
+        {&reward_fact, f->score ? 1 : 0},
         {delta_facts, f->delta.heads > 0 ? NDP_COUNT(delta_facts) : 0},
     };
     for (int k = 0; k < NDP_COUNT(lists); k++)

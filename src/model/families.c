@@ -12,7 +12,7 @@
 
 #define BLOCKS_OF_LLAMA                                                                                                \
     .base = "model.", .tokens = "model.embed_tokens", .layers = "model.layers", .final_norm = "model.norm",            \
-    .head = "lm_head", .o = "self_attn.o_proj"
+    .head = "lm_head", .score = "score", .o = "self_attn.o_proj"
 #define SEPARATE_QKV .q = "self_attn.q_proj", .k = "self_attn.k_proj", .v = "self_attn.v_proj"
 #define NORMS_BEFORE .input_norm = "input_layernorm", .mlp_norm = "post_attention_layernorm"
 #define NORMS_OF_QK .q_norm = "self_attn.q_norm", .k_norm = "self_attn.k_norm"
@@ -106,6 +106,7 @@ static const ndp_names gpt2_names = {.base = "transformer.",
                                      .layers = "transformer.h",
                                      .final_norm = "transformer.ln_f",
                                      .head = "lm_head",
+                                     .score = "score",
                                      .input_norm = "ln_1",
                                      .q = "attn.c_attn",
                                      .k = "attn.c_attn",
@@ -122,6 +123,7 @@ static const ndp_names gpt_neox_names = {
     .layers = "gpt_neox.layers",
     .final_norm = "gpt_neox.final_layer_norm",
     .head = "embed_out",
+    .score = "score",
     .other_head = true,
     NORMS_BEFORE,
     .q = "attention.query_key_value",
@@ -480,6 +482,24 @@ const char *ndp_family_list(char *out, size_t size) {
     return out;
 }
 
+/* transformers has no class for them. */
+static const char *const without_score[] = {
+    "granite",         "olmoe",         "glm4_moe",    "glm4_moe_lite",       "kimi_k2",         "qwen2_vl_text",
+    "qwen2_5_vl_text", "qwen3_vl_text", "gemma4_text", "gemma4_unified_text", "qwen3_5_moe_text"};
+
+bool ndp_family_score_class(const ndp_family *f, char out[NDP_TENSOR_NAME]) {
+    static const char *const endings[] = {"ForCausalLM", "LMHeadModel"};
+    size_t n = strlen(f->architecture);
+    for (int i = 0; i < NDP_COUNT(without_score); i++)
+        if (strcmp(without_score[i], f->type) == 0)
+            return false;
+    for (int i = 0; i < NDP_COUNT(endings); i++)
+        n -= ndp_ends_with(f->architecture, endings[i]) ? strlen(endings[i]) : 0;
+    snprintf(out, NDP_TENSOR_NAME, "%.*s%sForSequenceClassification", (int)n, f->architecture,
+             ndp_ends_with(f->type, "_text") ? "Text" : "");
+    return true;
+}
+
 /* ---- names in files ---- */
 
 const char *ndp_facts_base(const ndp_facts *f, const char **name) {
@@ -532,7 +552,7 @@ bool ndp_facts_ignores(const ndp_facts *f, const char *tensor) {
         if (f->names->unread[i] && strcmp(dot + 1, f->names->unread[i]) == 0)
             return true;
     const char *head = of_head(f, tensor);
-    return f->tied && head && strcmp(head, "weight") == 0;
+    return head && (f->score || (f->tied && strcmp(head, "weight") == 0));
 }
 
 const char *ndp_facts_prefix(const ndp_facts *f) { return f->names->base; }

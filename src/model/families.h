@@ -9,7 +9,8 @@
 typedef struct ndp_names {
     const char *base;  /* what files of the bare model (without a head) leave out of all names */
     const char *alias; /* what files may have in place of `base`, beside tensors of images, which are not read */
-    const char *tokens, *positions, *layers, *final_norm, *head;
+    const char *tokens, *positions, *layers, *final_norm, *head,
+        *score; /* score: of a reward model, in place of the head */
     const char *input_norm, *q, *k, *v, *q_norm, *k_norm, *sinks, *o, *attention_norm;
     const char *q_a, *q_a_norm, *q_b, *kv_a, *kv_a_norm, *kv_b; /* of latent attention */
     const char *mlp_norm, *gate, *up, *down, *mlp_out_norm;
@@ -87,6 +88,8 @@ void ndp_facts_name(const ndp_facts *f, const char *name, char out[NDP_TENSOR_NA
 bool ndp_family_reads(const ndp_family *f, const char *key);
 /* NULL when there is none of that model_type. */
 const ndp_family *ndp_family_find(const char *type);
+/* transformers' class of the family's reward models; false: it has none. */
+bool ndp_family_score_class(const ndp_family *f, char out[NDP_TENSOR_NAME]);
 /* "llama, mistral, ..." into `out`, cut to fit; returns it. */
 const char *ndp_family_list(char *out, size_t size);
 

@@ -47,6 +47,7 @@ typedef enum when {
     ALWAYS,
     MLP_NORM, /* of its own */
     UNTIED,
+    SCORED,
     QK_NORM,
     Q_DIRECT,
     Q_RANKED,
@@ -172,6 +173,7 @@ static const rule rules[] = {
     {NDP_P_FINAL_NORM, NDP_PART_HEAD, OWN, NAME(final_norm), ONE, HIDDEN, false, ALWAYS},
     {NDP_B_FINAL_NORM, NDP_PART_HEAD, OWN, NAME(final_norm), ONE, HIDDEN, false, NORM_BIAS},
     {NDP_P_HEAD, NDP_PART_HEAD, OWN, NAME(head), VOCAB, HIDDEN, false, UNTIED},
+    {NDP_P_HEAD, NDP_PART_HEAD, OWN, NAME(score), ONE_ROW, HIDDEN, false, SCORED},
 };
 
 static const char *name_of(const ndp_facts *f, const rule *r) {
@@ -182,7 +184,8 @@ static bool is_there(const ndp_facts *f, const rule *r, const ndp_head_sizes *h)
     const bool shared = h->v_is_k && (r->place == NDP_P_V || r->place == NDP_B_V);
     const bool is[] = {[ALWAYS] = true,
                        [MLP_NORM] = !f->parallel || f->two_norms,
-                       [UNTIED] = !f->tied,
+                       [UNTIED] = !f->tied && !f->score,
+                       [SCORED] = f->score,
                        [QK_NORM] = f->qk_norm != NDP_QK_NORM_NONE,
                        [Q_DIRECT] = f->q_rank == 0,
                        [Q_RANKED] = f->q_rank > 0,
@@ -286,6 +289,7 @@ static ndp_segment segment_of(const ndp_facts *f, const rule *r, const ndp_head_
     s.transposed = (f->transposed && !vector && of_layer) || (r->slot == STACKS && !vector && is_whole_name(f, r));
     ndp_segment_pile(&s, members_of(r) * f->experts, members_of(r));
     s.no_grad = r->slot == ROUTER || r->slot == FIXED;
+    s.drawn = r->when == SCORED && f->new_score;
     return s;
 }
 
@@ -370,7 +374,7 @@ static int slot_of(const ndp_facts *f, const ndp_model_opts *o, const rule *r, c
     bool stack = r->slot == STACKS, packs = o->base != NDP_PACKING_NONE;
     if (packs && s->projection && r->rows != EXPERTS && r->rows != ONE_ROW)
         return stack ? STACKS : KEPT;
-    if (s->name && ndp_adapter_saves(&o->adapter, s->name, f))
+    if (s->name && (ndp_adapter_saves(&o->adapter, s->name, f) || (r->when == SCORED && o->adapter.r > 0)))
         return ADAPTER;
     return !packs ? r->slot : stack ? EXPERT_BIAS : r->slot == ROUTER ? FIXED : r->slot;
 }

@@ -70,7 +70,7 @@ typedef enum ndp_collective {
     X(double, max_norm)    /* clip_factor: of the gradient; 0: no clipping */ \
     X(double, drop)        /* dropout: the share of elements that become 0 */ \
     X(bool, inverse)       /* rope: rotate back; all_to_all_rows: rows go back */ \
-    X(bool, train)         /* xent, xent_grad: also make gradients; marks: the backward starts here */ \
+    X(bool, train)         /* xent, xent_grad, row_score: also make gradients; marks: the backward starts here */ \
     X(int64_t, vocab)      /* xent*, row_*: real columns; the rest is padding */ \
     X(int, unit_offset)    /* rmsnorm*, add_rmsnorm, norm_by*: weight is (1 + w) when 1 */ \
     X(bool, values)        /* xent*: also the entropy and the best id of each row, without train */ \
@@ -108,6 +108,7 @@ typedef enum ndp_collective {
     X(int, mask)           /* count_valid: bits that a number must have to count */ \
     X(int, loss)           /* pair_loss: an ndp_preference_kind */ \
     X(double, gamma)       /* pair_loss */ \
+    X(double, center)      /* pair_loss: of the squared sum of two rewards */ \
     X(double, label_smoothing) \
     X(double, desirable_weight) \
     X(double, undesirable_weight) \
@@ -448,6 +449,9 @@ typedef enum ndp_op_kind {
  * Pairs of documents (ops/preference.h): documents~ are numbers with marks, document 2 i + 1 is rejected for 2 i.
  * document_sums   (nll [T,1] wide, documents~ [T,1])           -> sums [D,2] fp64
  *                 of the rows of each document's answer: the sum of -nll, and how many there are. D = attr.parts
+ * row_score       (x [T,1] wide, scale? [T,1] fp64)          -> nll [T,1] wide, dx? [T,1] wide
+ *                 in place of a log-probability each row has a score: nll = -x, and with attr.train dx = -scale, the
+ *                 gradient of sum(nll * scale)
  * pair_loss       (sums [D,2], reference? [D,1] fp64)          -> slopes [D,1] fp64, pairs [D/2,6] fp64
  *                 slopes: derivatives of each pair's loss by the log-probabilities of its two documents
  * pair_rows       (documents~ [T,1], nll [T,1] wide, sums [D,2], slopes [D,1], pairs [D/2,6], scale [1,1] fp64,
@@ -604,6 +608,7 @@ typedef enum ndp_op_kind {
     WHOLE(conv_step) \
     WHOLE(delta_step) \
     WHOLE(reduce_sum) \
+    WHOLE(row_score) \
     WHOLE(document_sums) \
     WHOLE(pair_loss) \
     WHOLE(pair_rows) \

@@ -17,6 +17,37 @@ static bool of_documents(const ndp_view *v, int64_t documents, int64_t cols) {
     return v->dtype == NDP_F64 && v->rows == documents && v->cols == cols && documents >= 2 && documents % 2 == 0;
 }
 
+/* ---- row_score ---- */
+
+static ndp_status score_shape(ndp_op_call *c) {
+    const ndp_view *x = &c->in[0], *scale = &c->in[1];
+    NDP_SHAPE_CHECK(
+        x->cols == 1 && x->dtype == ndp_wide(x->dtype) &&
+            (scale->rows ? scale->rows == x->rows && scale->cols == 1 && scale->dtype == NDP_F64 : !c->attr->train),
+        "row_score: x " NDP_SHAPE ", scale " NDP_SHAPE, NDP_SHAPE_ARGS(*x), NDP_SHAPE_ARGS(*scale));
+    ndp_shape_like(&c->out[0], x);
+    if (c->attr->train)
+        ndp_shape_like(&c->out[1], x);
+    return NDP_OK;
+}
+
+/* The forward made the gradient. */
+static ndp_status score_backward(ndp_bwd *b) { return b->wants(b, 0) ? b->pass_grad(b, 0, b->out[1]) : NDP_OK; }
+
+const ndp_op ndp_op_row_score = {
+    NDP_NAMED(row_score),
+    .n_in = 2,
+    .n_out = 2,
+    .optional_in = 1 << 1,
+    .rows = NDP_ROWS_ALIKE,
+    .shape = score_shape,
+    .backward = score_backward,
+    .flops = 1,
+    .reads = NDP_READS_train,
+    NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, "t1"), NDP_IS(OPERAND, 1, "t1")},
+               .out = {NDP_IS(RESULT, 0, "t1"), NDP_IS(D_OPERAND, 0, "t1")}}),
+};
+
 /* ---- document_sums ---- */
 
 static ndp_status sums_shape(ndp_op_call *c) {
@@ -60,7 +91,7 @@ const ndp_op ndp_op_pair_loss = {
     .constant = true,
     .shape = loss_shape,
     .flops = 100,
-    .reads = NDP_READS_loss | NDP_READS_scale | NDP_READS_gamma | NDP_READS_label_smoothing |
+    .reads = NDP_READS_loss | NDP_READS_scale | NDP_READS_gamma | NDP_READS_center | NDP_READS_label_smoothing |
              NDP_READS_desirable_weight | NDP_READS_undesirable_weight,
     NDP_FLOWS({.in = {NDP_IS(OPERAND, 0, ".."), NDP_IS(OPERAND, 1, "..", .name = "a reference")},
                .out = {NDP_IS(RESULT, 0, ".."), NDP_IS(RESULT, 1, "..")}}),

@@ -1,10 +1,14 @@
 /* Losses of preference data: pairs of documents, an answer that was chosen and one that was rejected (DPO,
  * arXiv:2305.18290; IPO, 2310.12036; ORPO, 2403.07691; SimPO, 2405.14734), or single answers, which are wanted or not
- * (KTO, 2402.01306). Formulas and names are TRL's.
+ * (KTO, 2402.01306). Or of a reward model: the loss of Bradley and Terry (InstructGPT, 2203.02155). Formulas and names
+ * are TRL's.
  *
  * A loss is a row of the list below and a formula of two numbers, one a document: the log-probability of its answer,
  * less that of the reference model if REFERENCE, divided by the tokens of the answer if AVERAGE. The formula gives the
  * loss and its derivatives. Kernels of all devices call these functions.
+ *
+ * Where the loss scores (ndp_preference_scores), a document's number is no log-probability, but the reward that the
+ * model's head gives its last token.
  *
  * A single answer is a pair of which the other document is empty. In its place stands a number that all answers of an
  * update are compared with, the estimate of the KL divergence from the reference model (TO_POINT), or 0: minus that is
@@ -24,7 +28,8 @@
     X(DPO, dpo)                                                                                                        \
     X(ORPO, orpo)                                                                                                      \
     X(SIMPO, simpo)                                                                                                    \
-    X(KTO, kto)
+    X(KTO, kto)                                                                                                        \
+    X(REWARD, reward)
 #define NDP_LOSS_VARIANTS(X)                                                                                           \
     X(SIGMOID, sigmoid)                                                                                                \
     X(HINGE, hinge)                                                                                                    \
@@ -51,7 +56,8 @@ enum { NDP_PAIR, NDP_SINGLE, NDP_SINGLE_TO_POINT };
     X(ORPO, orpo, sigmoid, false, true, false, false, true, NDP_PAIR, 1, odds)                                         \
     X(SIMPO, simpo, sigmoid, false, true, true, true, false, NDP_PAIR, 0, margin)                                      \
     X(KTO, kto, sigmoid, true, false, false, false, false, NDP_SINGLE_TO_POINT, 0, value)                              \
-    X(KTO_APO_ZERO, kto, apo_zero, true, false, false, false, false, NDP_SINGLE, 0, value)
+    X(KTO_APO_ZERO, kto, apo_zero, true, false, false, false, false, NDP_SINGLE, 0, value)                             \
+    X(REWARD, reward, sigmoid, false, false, false, false, false, NDP_PAIR, 0, reward)
 
 /* NDP_PREFERENCE_NONE: rows are no pairs; the loss is that of their tokens. */
 #define NDP_PREFERENCE_ENUMERATOR(NAME, ...) NDP_PREFERENCE_##NAME,
@@ -77,7 +83,10 @@ typedef struct ndp_preference {
     ndp_preference_kind kind;
     double beta, gamma, label_smoothing, sft_weight;
     double desirable_weight, undesirable_weight; /* of a loss of single answers */
+    double center;                               /* of one that scores */
 } ndp_preference;
+/* A loss of rewards: the model has a head of one column (facts.score). */
+static inline bool ndp_preference_scores(ndp_preference_kind kind) { return kind == NDP_PREFERENCE_REWARD; }
 /* Documents of a micro-batch of so many rows, each of which has one answer: a pair has two rows or one. */
 int ndp_preference_documents(const ndp_preference *p, int rows);
 
@@ -125,7 +134,7 @@ enum {
 /* What pair_loss reads. */
 static inline ndp_preference ndp_pair_preference(const ndp_op_attr *a) {
     ndp_preference p = {(ndp_preference_kind)a->loss, a->scale, a->gamma, a->label_smoothing, 0, a->desirable_weight,
-                        a->undesirable_weight};
+                        a->undesirable_weight,        a->center};
     return p;
 }
 
@@ -194,6 +203,14 @@ static inline ndp_pair_terms ndp_pair_anchored(const ndp_preference *p, double c
 static inline ndp_pair_terms ndp_pair_value(const ndp_preference *p, double chosen, double rejected) {
     double better = ndp_sigmoid(p->beta * (chosen - rejected)), worse = ndp_sigmoid(p->beta * (rejected - chosen));
     return ndp_pair_of_difference(worse, -p->beta * better * worse);
+}
+
+/* The rewards may all be larger by one number; `center` keeps those of a pair near zero. */
+static inline ndp_pair_terms ndp_pair_reward(const ndp_preference *p, double chosen, double rejected) {
+    double x = chosen - rejected, sum = chosen + rejected, by_sum = 2 * p->center * sum;
+    ndp_pair_terms t = {-ndp_log_sigmoid(x) + p->center * sum * sum, by_sum - ndp_sigmoid(-x),
+                        by_sum + ndp_sigmoid(-x)};
+    return t;
 }
 
 #define NDP_PREFERENCE_FORMULA(NAME, name, variant, REFERENCE, AVERAGE, SMOOTHED, MARGIN, WHOLE, SINGLE, SFT, formula) \

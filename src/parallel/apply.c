@@ -34,6 +34,7 @@ static const struct tensor_rule {
              {&ndp_op_attention, ndp_context_attention},
              {&ndp_op_conv_silu, ndp_context_filter},
              {&ndp_op_delta_rule, ndp_context_delta},
+             {&ndp_op_row_score, ndp_pairs_row_score},
              {&ndp_op_document_sums, ndp_pairs_document_sums},
              {&ndp_op_pair_loss, ndp_pass_rowwise}, /* of whole documents */
              {&ndp_op_pair_rows, ndp_pass_rowwise},

@@ -95,6 +95,7 @@ ndp_status ndp_tensor_dora_squares(ndp_pass *p);
 ndp_status ndp_context_attention(ndp_pass *p);
 ndp_status ndp_context_filter(ndp_pass *p);
 ndp_status ndp_context_delta(ndp_pass *p);
+ndp_status ndp_pairs_row_score(ndp_pass *p);
 ndp_status ndp_pairs_document_sums(ndp_pass *p);
 ndp_status ndp_experts_route(ndp_pass *p);
 ndp_status ndp_experts_order(ndp_pass *p);

@@ -78,6 +78,7 @@ typedef struct ndp_segment {
     uint8_t named_by; /* the entry of optimizer.groups that names it, from 1 on; 0: none does */
     bool no_grad; /* it is never trained, and is fp32 also where the rest is bf16, in files too: a router's bias. All of
                      a buffer are so, or none */
+    bool drawn;   /* files of the model lack it: it begins at random */
     bool projection; /* the matrix of a linear map inside a model: an optimizer may update it as a whole */
     bool coded;      /* of a large tensor, and no embedding: an optimizer may keep its states as codes of 8 bits */
     /* The groups whose ranks own the same elements and sum their gradients. The owners of the buffer's slices, among

@@ -293,7 +293,7 @@ static struct json_object *object_of(const ndp_adapter_config *c) {
     json_object_object_add(o, "target_modules", c->pattern ? json_object_new_string(c->pattern) : list_of(&c->targets));
     if (c->parameters.n) /* newer too */
         json_object_object_add(o, "target_parameters", list_of(&c->parameters));
-    json_object_object_add(o, "task_type", json_object_new_string("CAUSAL_LM"));
+    json_object_object_add(o, "task_type", json_object_new_string(c->rewards ? "SEQ_CLS" : "CAUSAL_LM"));
     for (int form = 0; form < NDP_ADAPTER_FORMS; form++)
         if (ndp_form_rules[form].key)
             json_object_object_add(o, ndp_form_rules[form].key, json_object_new_boolean((int)c->form == form));

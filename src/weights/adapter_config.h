@@ -19,6 +19,7 @@ typedef struct ndp_adapter_config {
     bool rslora;
     ndp_adapter_form form;
     bool fan_in_fan_out; /* files hold the matrices of the model as [inputs, outputs] */
+    bool rewards;        /* of a reward model: task_type SEQ_CLS */
     bool tied;           /* of two tied modules that are saved, each is the other (ensure_weight_tying) */
     char *base;          /* base_model_name_or_path; NULL: not said */
     /* target_modules: names of modules, whole or the last parts of them; or `pattern`, a regular expression for the

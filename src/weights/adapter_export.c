@@ -146,7 +146,8 @@ static bool has_single(const ndp_adapter_config *a) {
 static bool saves_tied(const ndp_job *j, const ndp_model *m) {
     char module[NDP_MODULE_NAME];
     ndp_module_of(j->spec.tie[0], module);
-    return j->spec.tie[0][0] && !j->spec.own_head && lists_module(m, module, false);
+    return j->spec.tie[0][0] && !j->spec.own_head && !ndp_preference_scores(m->opts.preference.kind) &&
+           lists_module(m, module, false);
 }
 
 ndp_status ndp_export_tied(const ndp_job *j, const ndp_model *m, ndp_tensor_list *list) {
@@ -175,6 +176,7 @@ ndp_status ndp_export_adapter_rest(const ndp_job *j, const ndp_job_data *d, cons
                             .dropout = c->adapter.dropout,
                             .rslora = c->adapter.rslora,
                             .form = m->opts.adapter.form,
+                            .rewards = ndp_preference_scores(m->opts.preference.kind),
                             .fan_in_fan_out = is_transposed(m),
                             .base = (char *)c->model.path}; /* borrowed: not released */
     ndp_status st = list_modules(m, true, &a);

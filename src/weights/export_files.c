@@ -1,5 +1,7 @@
 /* The files of an exported model beside its weights: config.json, those of the tokenizer, generation_config.json. */
 #include "base/json.h"
+#include "model/decoder.h"
+#include "model/families.h"
 #include "weights/export.h"
 
 #include <stdio.h>
@@ -24,14 +26,33 @@ static ndp_status write_text(const char *folder, const char *name, const char *t
     return ndp_file_write_atomic(path, text, n);
 }
 
+/* That of a reward model, whose one label transformers counts by its name. `type`: the family. */
+static void make_reward(struct json_object *config, const char *type) {
+    char class[NDP_TENSOR_NAME];
+    struct json_object *classes = json_object_new_array(), *names = json_object_new_object(),
+                       *numbers = json_object_new_object();
+    if (!ndp_family_score_class(ndp_family_find(type), class))
+        class[0] = '\0'; /* the model was built, so there is one */
+    json_object_array_add(classes, json_object_new_string(class));
+    json_object_object_add(names, "0", json_object_new_string("LABEL_0"));
+    json_object_object_add(numbers, "LABEL_0", json_object_new_int(0));
+    json_object_object_add(config, "architectures", classes);
+    json_object_object_add(config, "num_labels", json_object_new_int(1));
+    json_object_object_add(config, "id2label", names);
+    json_object_object_add(config, "label2id", numbers);
+}
+
 /* config.json of weights of `type` (NDP_DTYPES: as it says). With a head of its own it also says that: older versions
- * would tie the head again. */
-static ndp_status export_config(const char *path, const char *folder, ndp_dtype type, bool own_head) {
+ * would tie the head again. reward: the family, if it becomes that of a reward model. */
+static ndp_status export_config(const char *path, const char *folder, ndp_dtype type, bool own_head,
+                                const char *reward) {
     struct json_object *config;
     NDP_TRY(ndp_json_read(path, &config));
     if (type != NDP_DTYPES)
         correct_type(config, type);
     json_object_object_del(config, "quantization_config"); /* what was stored so was dequantised */
+    if (reward)
+        make_reward(config, reward);
     struct json_object *part = json_object_object_get(config, "text_config");
     if (own_head)
         json_object_object_add(config, "tie_word_embeddings", json_object_new_boolean(false));
@@ -144,8 +165,9 @@ static ndp_status copy_others(const char *from, const char *to) {
 }
 
 ndp_status ndp_export_rest(const ndp_job *j, const ndp_job_data *d, const char *folder, ndp_dtype type) {
+    const bool scores = ndp_preference_scores(j->model.preference.kind);
     NDP_TRY(ndp_folder_create(folder));
-    NDP_TRY(export_config(j->facts_path, folder, type, j->spec.own_head));
+    NDP_TRY(export_config(j->facts_path, folder, type, j->spec.own_head && !scores, scores ? j->spec.type : NULL));
     ndp_str template = {0};
     ndp_status st = find_template(d, &template);
     if (st == NDP_OK)
@@ -170,5 +192,6 @@ ndp_status ndp_export_copy(const char *from, const char *to, bool own_head, bool
     NDP_TRY(copy_tokenizer(from, to));
     NDP_TRY(copy_others(from, to));
     NDP_TRY(ndp_path_join(path, from, "config.json"));
-    return own_head || dequantised ? export_config(path, to, NDP_DTYPES, own_head) : copy_file(from, "config.json", to);
+    return own_head || dequantised ? export_config(path, to, NDP_DTYPES, own_head, NULL)
+                                   : copy_file(from, "config.json", to);
 }

@@ -23,7 +23,8 @@ ndp_status ndp_engine_runs(ndp_engine *e, ndp_owned_kind kind, ndp_run_visitor *
 }
 
 static bool is_part(const ndp_buffer *b, const ndp_segment *s, ndp_tensor_part part) {
-    return part == NDP_TENSORS_FOLDER ? ndp_factor_of(s->name) == NDP_NO_FACTOR : part == NDP_TENSORS_ALL || !b->base;
+    return part == NDP_TENSORS_FOLDER ? ndp_factor_of(s->name) == NDP_NO_FACTOR && !s->drawn
+                                      : part == NDP_TENSORS_ALL || !b->base;
 }
 
 static int64_t place_in_slice(const ndp_run *p, int64_t skip) { return p->slice_first + skip * p->stride; }

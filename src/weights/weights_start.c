@@ -29,7 +29,7 @@ typedef struct weight_filling {
 static ndp_status read_model(const weight_filling *f, const ndp_segment *s, int64_t first, int64_t count, void *out) {
     ndp_dtype master = f->model->opts.master;
     float values[BLOCK];
-    if (f->folder)
+    if (f->folder && !s->drawn)
         return ndp_weights_read(f->folder, s->name, first, count, out, master, true);
     f->model->architecture->random(f->model->facts, f->sources->seed, s, first, count, values);
     ndp_convert(values, NDP_F32, out, master, count);

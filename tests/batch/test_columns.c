@@ -134,6 +134,27 @@ static void single_answers(void **state) {
     close_fed(&f);
 }
 
+/* A reward is that of a document's last token, which has no label. */
+static void last_tokens(void **state) {
+    (void)state;
+    static const char pairs[] = "{\"prompt\": \"abc\", \"chosen\": \"DEF\", \"rejected\": \"G\"}\n"
+                                "{\"prompt\": \"x\", \"chosen\": \"YZ\", \"rejected\": \"PQRS\"}\n";
+    static const char *const sets[] = {"data.format=preference", "loss.name=reward", "data.end_token=none", NULL};
+    static const int last[] = {6, 4, 3, 5}; /* behind the begin token */
+    fed f;
+    open_fed(&f, pairs, sets);
+    ndp_feed_draw(&f.feed, 0, 0, 0, 0);
+    CHECK_OK(ndp_feed_load(&f.feed));
+    check_sample(&f, 0, "<abcDEF", "---DEF-");
+    for (int j = 0; j < MICRO; j++)
+        for (int t = 0; t < LENGTH; t++) {
+            int marks = NDP_DOCUMENT_ANSWER | (j % 2 == 0 ? NDP_DOCUMENT_PAIR : 0);
+            assert_int_equal(f.feed.whole.documents[j * LENGTH + t],
+                             t == last[j] ? j << NDP_DOCUMENT_MARKS | marks : -1);
+        }
+    close_fed(&f);
+}
+
 /* ORPO has the nll of whole chosen documents: their prompts have labels too, the last token has none. */
 static void whole_documents(void **state) {
     (void)state;
@@ -209,7 +230,8 @@ static void keys_follow_the_sample(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(single_answers), cmocka_unit_test(whole_documents),
-                                       cmocka_unit_test(mismatched), cmocka_unit_test(keys_follow_the_sample)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(single_answers), cmocka_unit_test(last_tokens),
+                                       cmocka_unit_test(whole_documents), cmocka_unit_test(mismatched),
+                                       cmocka_unit_test(keys_follow_the_sample)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -165,6 +165,8 @@ static const sample axolotl_samples[] = {
     {"simpo_gamma", "2", "rl: simpo\n"},
     {"kto_desirable_weight", "0.5", "rl: kto\n"},
     {"kto_undesirable_weight", "2", "rl: kto\n"},
+    {"reward_model", "true", ""},
+    {"center_rewards_coefficient", "0.01", "reward_model: true\n"},
     {"output_dir", "elsewhere", ""},
     {"save_steps", "7", "max_steps: 100\n"},
     {"saves_per_epoch", "2", "max_steps: 100\n"},

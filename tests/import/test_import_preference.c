@@ -67,6 +67,31 @@ static void batches(void **state) {
     release(&i);
 }
 
+/* Of a reward model, whatever the order of the keys; without reward_model they say nothing. */
+static void reward_models(void **state) {
+    (void)state;
+    static const char set[] = "datasets: [{path: a.jsonl, type: bradley_terry.chat_template, chat_template: gemma}]\n",
+                      more[] = "model_type: AutoModelForSequenceClassification\nnum_labels: 1\nmicro_batch_size: 3\n";
+    for (int after = 0; after < 2; after++)
+        for (int center = 0; center < 2; center++) {
+            imported i;
+            char text[512];
+            snprintf(text, sizeof text, HEAD "%s%s%s%s%s", after ? "" : "reward_model: true\n", set, more,
+                     center ? "center_rewards_coefficient: 0.01\n" : "", after ? "reward_model: true\n" : "");
+            CHECK_OK(import(&i, text, NULL));
+            CHECK_KEYS(&i, {"data.format", "preference"}, {"loss.name", "reward"}, {"data.prompt_field", "\"input\""},
+                       {"loss.center", center ? "0.01" : "0"}, {"data.chat_template", "\"gemma2\""},
+                       {"batch.micro_batch_size", "6"}, {"data.packing", "false"});
+            CHECK_OK(ndp_config_check(&i.c));
+            check_round_trip(&i);
+            release(&i);
+        }
+    imported i;
+    CHECK_OK(import(&i, HEAD INTEL "rl: dpo\nreward_model: false\ncenter_rewards_coefficient: 0.01\n", NULL));
+    CHECK_KEYS(&i, {"loss.name", "dpo"}, {"loss.center", "0"});
+    release(&i);
+}
+
 static void data(void **state) {
     (void)state;
     static const struct {
@@ -109,7 +134,9 @@ static void refusals(void **state) {
         {"rl: grpo\ntrl: {beta: 0.1, use_vllm: true}\n", "'rl: grpo': rewards are not supported"},
         {"rl: gdpo\n", "'rl: gdpo': rewards"},
         {"rl: ppo\n", "'rl: ppo': rewards"},
-        {"reward_model: true\n", "'reward_model: true': rewards are not supported"},
+        {"process_reward_model: true\n", "'process_reward_model: true': rewards are not supported"},
+        {"reward_model: true\nnum_labels: 2\n", "'num_labels: 2': a reward model has one label"},
+        {"reward_model: true\nsample_packing: true\n", "'sample_packing: true': a document of preference data"},
         {"rl: dpo\ndpo_label_smoothing: 0.1\n", "'dpo_label_smoothing: 0.1': smoothed labels (cDPO) are not supported"},
         {"rl: dpo\ndpo_loss_type: [sigmoid, bco_pair]\n", "loss.variant is one of: sigmoid hinge ipo robust"},
         {"rl: dpo\nrpo_alpha: 1\n", "'rpo_alpha: 1': set loss.sft_weight"},
@@ -139,7 +166,8 @@ static void refusals(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(losses), cmocka_unit_test(single_answers),
-                                       cmocka_unit_test(batches), cmocka_unit_test(data), cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(losses),  cmocka_unit_test(single_answers),
+                                       cmocka_unit_test(batches), cmocka_unit_test(reward_models),
+                                       cmocka_unit_test(data),    cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -122,8 +122,13 @@ static const struct {
      "'gemma3n' is a model of several parts, of which text is one (\"text_config\": \"gemma3n_text\"), which is not "
      "supported"},
     {"{\"model_type\": \"t5\", \"is_encoder_decoder\": true}", NDP_ENOTSUP, "'t5' is an encoder and a decoder"},
+    {"{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2ForTokenClassification\"]}", NDP_ENOTSUP,
+     "GPT2ForTokenClassification\"] is not supported; supported: GPT2LMHeadModel, GPT2ForSequenceClassification"},
     {"{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2ForSequenceClassification\"]}", NDP_ENOTSUP,
-     "GPT2ForSequenceClassification\"] is not supported; supported: GPT2LMHeadModel"},
+     "classifies texts by 2 labels (num_labels, id2label)"},
+    {"{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2ForSequenceClassification\"], \"id2label\": {\"0\": \"a\", "
+     "\"1\": \"b\", \"2\": \"c\"}}",
+     NDP_ENOTSUP, "by 3 labels"},
     {"{\"model_type\": \"qwen2\", \"num_attention_heads\": 8, " SHAPE "}", NDP_EFORMAT,
      "\"num_key_value_heads\" is missing"},
     {"{\"model_type\": \"llama\"}", NDP_EFORMAT, "\"vocab_size\" is missing"},
@@ -151,7 +156,7 @@ static const struct {
     {MORE("\"num_key_value_heads\": 0"), NDP_EFORMAT, "num_key_value_heads"},
     {MORE("\"num_key_value_heads\": 3"), NDP_EFORMAT, "num_key_value_heads 3"},
     {MORE("\"num_key_value_heads\": 16"), NDP_EFORMAT, "num_key_value_heads"},
-    {MORE("\"architectures\": [\"LlamaForSequenceClassification\"]"), NDP_ENOTSUP, "LlamaForSequenceClassific"},
+    {MORE("\"architectures\": [\"LlamaForTokenClassification\"]"), NDP_ENOTSUP, "LlamaForTokenClassific"},
     {MORE("\"architectures\": \"LlamaForCausalLM\""), NDP_ENOTSUP, "architectures"},
     {MORE("\"hidden_act\": \"gelu\""), NDP_ENOTSUP, "\"hidden_act\": \"gelu\""},
     {MORE("\"hidden_act\": \"no_such\""), NDP_ENOTSUP,

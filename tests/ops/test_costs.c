@@ -230,6 +230,8 @@ static const cost_case cases[] = {
          .attr = {.heads = 4, .kv_heads = 2, .head_dim = 6, .v_dim = 2, .capacity = 5}),
     COST(reduce_sum, 5, 28, .in = {F(5, 1)}),
     COST(reduce_sum, 15, 5 * 24 + 24, .in = {D(5, 3)}),
+    COST(row_score, 3, 4 * (3 + 3), .in = {F(3, 1)}),
+    COST(row_score, 3, 4 * 3 * 3 + 8 * 3, .in = {F(3, 1), D(3, 1)}, .attr = {.train = true}),
     COST(document_sums, 6, 4 * (3 + 3) + 32, .in = {F(3, 1), I(3, 1)}, .attr = {.parts = 2}),
     COST(pair_loss, 800, 8 * (8 + 4 + 4 + 12), .in = {D(4, 2), D(4, 1)}),
     COST(pair_rows, 30, 4 * (3 + 3) + 8 * (4 + 2 + 6 + 1 + 1 + 3 + 21),

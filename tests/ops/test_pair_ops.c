@@ -9,6 +9,7 @@ static ndp_preference preference(int kind) {
     ndp_preference p = {.kind = (ndp_preference_kind)kind, .beta = 0.8, .gamma = 0.3};
     p.label_smoothing = ndp_preference_table[kind].smoothed ? 0.15 : 0;
     p.desirable_weight = 0.7, p.undesirable_weight = 1.6;
+    p.center = ndp_preference_scores(p.kind) ? 0.07 : 0;
     return p;
 }
 
@@ -128,6 +129,7 @@ static pair_results run_pairs(const pair_case *k, ndp_dtype type, const ndp_devi
     ndp_op_attr count = {.parts = DOCUMENTS}, rows = {.scale = 0.7};
     ndp_op_attr loss = {.loss = (int)k->p.kind, .scale = k->p.beta, .gamma = k->p.gamma};
     loss.label_smoothing = k->p.label_smoothing;
+    loss.center = k->p.center;
     loss.desirable_weight = k->p.desirable_weight, loss.undesirable_weight = k->p.undesirable_weight;
     make_outputs(&ndp_op_document_sums, &count, a, out, 1);
     run_op(&ndp_op_document_sums, &count, a, out, device, 2);
@@ -233,6 +235,26 @@ static void devices_agree(void **state) {
         }
 }
 
+/* nll of a score, and the derivative of sum(nll * scale) by it. */
+static void scores_are_negated(void **state) {
+    (void)state;
+    for (int d = 0; d < DEVICES; d++)
+        for (int train = 0; train < 2; train++) {
+            ndp_op_attr attr = {.train = train};
+            ndp_view in[NDP_OP_MAX_IN] = {random_matrix(NDP_F32, ROWS, 1, 8)}, out[NDP_OP_MAX_OUT] = {{0}};
+            if (train)
+                in[1] = random_matrix(NDP_F64, ROWS, 1, 9);
+            make_outputs(&ndp_op_row_score, &attr, in, out, 1 | train << 1);
+            run_op(&ndp_op_row_score, &attr, in, out, device_at(d), 2);
+            for (int64_t t = 0; t < ROWS; t++) {
+                assert_true(ndp_view_get(&out[0], t, 0) == -ndp_view_get(&in[0], t, 0));
+                assert_true(!train || ndp_view_get(&out[1], t, 0) == (float)-ndp_view_get(&in[1], t, 0));
+            }
+            free_matrices(in, 2);
+            free_matrices(out, 2);
+        }
+}
+
 /* Several columns in fp64, to what was there. */
 static void columns_are_summed(void **state) {
     (void)state;
@@ -261,13 +283,17 @@ static void shape_rules_refuse(void **state) {
                    few = {.dtype = NDP_I32, .rows = 6, .cols = 1}, sums = {.dtype = NDP_F64, .rows = 4, .cols = 2},
                    odd = {.dtype = NDP_F64, .rows = 3, .cols = 2}, slopes = {.dtype = NDP_F64, .rows = 4, .cols = 1},
                    pairs = {.dtype = NDP_F64, .rows = 2, .cols = NDP_PAIR_COLUMNS}, none = {0},
-                   single = {.dtype = NDP_F64, .rows = 1, .cols = 1};
+                   single = {.dtype = NDP_F64, .rows = 1, .cols = 1}, scales = {.dtype = NDP_F64, .rows = 7, .cols = 1};
     const struct {
         const ndp_op *op;
         int parts;
         bool fits;
         ndp_view in[NDP_OP_MAX_IN];
-    } cases[] = {{&ndp_op_document_sums, 4, true, {nll, ids}},
+    } cases[] = {{&ndp_op_row_score, 0, true, {nll, none}},
+                 {&ndp_op_row_score, 0, true, {nll, scales}},
+                 {&ndp_op_row_score, 0, false, {nll, slopes}},
+                 {&ndp_op_row_score, 0, false, {ids, none}},
+                 {&ndp_op_document_sums, 4, true, {nll, ids}},
                  {&ndp_op_document_sums, 3, false, {nll, ids}},
                  {&ndp_op_document_sums, 4, false, {nll, few}},
                  {&ndp_op_pair_loss, 0, true, {sums, none}},
@@ -292,6 +318,7 @@ int main(void) {
                                        cmocka_unit_test(parts_add_up),
                                        cmocka_unit_test(scales_are_derivatives),
                                        cmocka_unit_test(devices_agree),
+                                       cmocka_unit_test(scores_are_negated),
                                        cmocka_unit_test(columns_are_summed),
                                        cmocka_unit_test(shape_rules_refuse)};
     return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));

@@ -41,9 +41,9 @@ static double number(struct json_object *o, const char *key, double missing) {
     return json_object_object_get_ex(o, key, &value) ? json_object_get_double(value) : missing;
 }
 
-static void open_book(book *b) {
+static void open_book(book *b, const char *name) {
     char path[1100];
-    golden_folder("preference", b->folder, sizeof b->folder);
+    golden_folder(name, b->folder, sizeof b->folder);
     snprintf(path, sizeof path, "%s/cases.json", b->folder);
     CHECK_OK(ndp_json_read(path, &b->json));
     snprintf(path, sizeof path, "%s/gradients.safetensors", b->folder);
@@ -66,11 +66,13 @@ static ndp_preference preference_of(struct json_object *o) {
     if (json_object_object_get_ex(o, "variant", &variant))
         while (strcmp(variants[v], json_object_get_string(variant)) != 0)
             v++;
-    ndp_loss name = strcmp(loss, "dpo") == 0    ? NDP_LOSS_DPO
-                    : strcmp(loss, "orpo") == 0 ? NDP_LOSS_ORPO
-                                                : NDP_LOSS_SIMPO;
-    ndp_preference p = {.kind = ndp_preference_find(name, (ndp_loss_variant)v), .beta = number(o, "beta", 0)};
-    p.gamma = number(o, "gamma", 0), p.label_smoothing = number(o, "label_smoothing", 0);
+    ndp_loss name = strcmp(loss, "dpo") == 0      ? NDP_LOSS_DPO
+                    : strcmp(loss, "orpo") == 0   ? NDP_LOSS_ORPO
+                    : strcmp(loss, "reward") == 0 ? NDP_LOSS_REWARD
+                                                  : NDP_LOSS_SIMPO;
+    ndp_preference p = {.kind = ndp_preference_find(name, (ndp_loss_variant)v), .beta = number(o, "beta", 1)};
+    p.center = number(o, "center", 0), p.gamma = number(o, "gamma", 0),
+    p.label_smoothing = number(o, "label_smoothing", 0);
     p.sft_weight = number(o, "sft_weight", ndp_preference_table[p.kind].sft_weight);
     return p;
 }
@@ -90,11 +92,13 @@ static void load_document(const case_of_book *c, int64_t pair, int64_t d, int32_
         starts[t] = (int32_t)(d * LENGTH + (t < n ? 0 : t));
     }
     for (int64_t t = 0; t < LENGTH; t++) {
-        bool last = t + 1 >= n, answer = !last && t + 1 >= prompt, whole = ndp_preference_table[c->p.kind].whole;
+        bool last = t + 1 >= n, scores = ndp_preference_scores(c->p.kind),
+             whole = ndp_preference_table[c->p.kind].whole;
+        bool answer = scores ? t + 1 == n : !last && t + 1 >= prompt, first = scores ? answer : t + 1 == prompt;
         bool nll = c->p.sft_weight > 0 && d % 2 == 0 && !last && (answer || whole);
         int marks = (answer ? NDP_DOCUMENT_ANSWER : 0) | (nll ? NDP_DOCUMENT_NLL : 0) |
-                    (d % 2 == 0 && t + 1 == prompt ? NDP_DOCUMENT_PAIR : 0);
-        labels[t] = answer || nll ? tokens[t + 1] : -1;
+                    (d % 2 == 0 && first ? NDP_DOCUMENT_PAIR : 0);
+        labels[t] = !last && (answer || nll) ? tokens[t + 1] : -1;
         documents[t] = marks ? (int32_t)(d << NDP_DOCUMENT_MARKS | marks) : -1;
     }
 }
@@ -154,7 +158,7 @@ static ndp_status check_update(case_of_book *c, int64_t update, const ndp_step_r
         if (tie)
             continue;
         NDP_TRY(check_number(c, 0, key, update, numbers[i].have, number(want, key, NAN), c->bound));
-        if (i != GRAD_NORM)
+        if (i != GRAD_NORM && json_object_object_get_ex(trl, key, NULL))
             NDP_TRY(check_number(c, 2, key, update, numbers[i].have, number(trl, key, NAN), c->trl));
     }
     return NDP_OK;
@@ -255,11 +259,12 @@ static void check(const book *b, const char *name, ndp_dtype type, const ndp_dev
     ndp_model_release(&m);
 }
 
-static void every_loss(void **state) {
-    (void)state;
+static const char *const folders[] = {"preference", "reward"};
+
+static void losses_of(const char *folder) {
     static const int one[6] = {1, 1, 1, 1, 1, 1};
     book b;
-    open_book(&b);
+    open_book(&b, folder);
     json_object_object_foreach(member(b.json, "cases"), name, unused) {
         (void)unused;
         check(&b, name, NDP_F64, &ndp_device_ref, one);
@@ -268,18 +273,31 @@ static void every_loss(void **state) {
     close_book(&b);
 }
 
-static void every_axis(void **state) {
+static void every_loss(void **state) {
     (void)state;
+    for (int i = 0; i < NDP_COUNT(folders); i++)
+        losses_of(folders[i]);
+}
+
+/* Every case on some axis; of the reward model, which has few, all axes. */
+static void axes_of(const char *folder, int each) {
     static const int sizes[][6] = {{2, 1, 1, 1, 1, 1}, {1, 2, 1, 1, 1, 1}, {1, 1, 2, 1, 1, 1}, {1, 1, 1, 2, 1, 1},
                                    {1, 1, 1, 1, 2, 1}, {1, 1, 1, 1, 1, 2}, {1, 1, 2, 2, 1, 1}, {2, 1, 1, 1, 1, 2}};
     book b;
     int i = 0;
-    open_book(&b);
+    open_book(&b, folder);
     json_object_object_foreach(member(b.json, "cases"), name, unused) {
         (void)unused;
-        check(&b, name, NDP_F64, &ndp_device_ref, sizes[i++ % NDP_COUNT(sizes)]);
+        for (int k = 0; k < each; k++)
+            check(&b, name, NDP_F64, &ndp_device_ref, sizes[i++ % NDP_COUNT(sizes)]);
     }
     close_book(&b);
+}
+
+static void every_axis(void **state) {
+    (void)state;
+    axes_of(folders[0], 1);
+    axes_of(folders[1], 4);
 }
 
 int main(void) {

@@ -63,7 +63,8 @@ static const char *const losses[] = {"name=dpo beta=0.5",
                                      "name=dpo variant=ipo sft_weight=0.5",
                                      "name=dpo variant=hinge",
                                      "name=dpo variant=robust label_smoothing=0.1",
-                                     "name=kto beta=0.5 desirable_weight=0.7"};
+                                     "name=kto beta=0.5 desirable_weight=0.7",
+                                     "name=reward center=0.1"};
 
 static void pairs_fp32(void **state) { check_losses(*state, "fp32", losses, NDP_COUNT(losses), short_or_all(7, 3)); }
 static void pairs_bf16(void **state) { check_losses(*state, "bf16", losses, 3, 3); }

@@ -36,6 +36,7 @@ const ndp_kernel ndp_cpu_route_exchange = {.run = ndp_ref_run_route_exchange, .s
 const ndp_kernel ndp_cpu_choice_counts = {.run = ndp_ref_run_choice_counts};
 const ndp_kernel ndp_cpu_choice_loads = {.run = ndp_ref_run_choice_counts};
 const ndp_kernel ndp_cpu_router_bias_step = {.run = ndp_ref_run_router_bias_step};
+const ndp_kernel ndp_cpu_row_score = {.run = ndp_ref_run_row_score};
 const ndp_kernel ndp_cpu_document_sums = {.run = ndp_ref_run_document_sums};
 const ndp_kernel ndp_cpu_pair_loss = {.run = ndp_ref_run_pair_loss};
 const ndp_kernel ndp_cpu_pair_rows = {.run = ndp_ref_run_pair_rows};

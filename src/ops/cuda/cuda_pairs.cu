@@ -1,4 +1,4 @@
-/* document_sums, pair_loss, pair_rows. */
+/* row_score, document_sums, pair_loss, pair_rows. */
 #include "ops/cuda/cuda_kernel.cuh"
 #include "ops/cuda/cuda_kernels.hpp"
 
@@ -15,6 +15,24 @@ static __device__ __forceinline__ double wide(const ndp_view &x, int64_t r, int6
 static __device__ __forceinline__ void set_wide(const ndp_view &x, int64_t r, int64_t c, double value) {
     ((double *)x.data)[r * x.ld + c] = value;
 }
+
+/* ---- row_score: a thread for each row ---- */
+
+static __global__ void ndp_row_score_kernel(ndp_view x, ndp_view scale, ndp_view nll, ndp_view dx) {
+    int64_t t = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (t >= x.rows)
+        return;
+    ndp_set(nll, t, 0, -ndp_get(x, t, 0));
+    if (dx.data)
+        ndp_set(dx, t, 0, (float)-wide(scale, t, 0));
+}
+
+static ndp_status run_row_score(const ndp_op_call *c) {
+    unsigned threads = ndp_block_of(c->in[0].rows, 256);
+    return ndp_launch(c, ndp_row_score_kernel, dim3((unsigned)ndp_ceil_div(c->in[0].rows, threads)), dim3(threads), 0,
+                      c->in[0], c->in[1], c->out[0], c->out[1]);
+}
+NDP_CUDA_KERNEL(row_score)
 
 /* ---- document_sums: a block for each document ---- */
 

@@ -37,6 +37,7 @@ ndp_status ndp_ref_run_route_exchange(const ndp_op_call *c);
 size_t ndp_ref_exchange_scratch(const ndp_op_call *c);
 ndp_status ndp_ref_run_choice_counts(const ndp_op_call *c);
 ndp_status ndp_ref_run_router_bias_step(const ndp_op_call *c);
+ndp_status ndp_ref_run_row_score(const ndp_op_call *c);
 ndp_status ndp_ref_run_document_sums(const ndp_op_call *c);
 ndp_status ndp_ref_run_pair_loss(const ndp_op_call *c);
 ndp_status ndp_ref_run_pair_rows(const ndp_op_call *c);

@@ -1,6 +1,17 @@
-/* document_sums, pair_loss, pair_rows: a few thousand numbers, so one thread makes them. */
+/* row_score, document_sums, pair_loss, pair_rows: a few thousand numbers, so one thread makes them. */
 #include "ops/preference.h"
 #include "ops/ref/ref_kernels.h"
+
+ndp_status ndp_ref_run_row_score(const ndp_op_call *c) {
+    for (int64_t t = 0; t < c->in[0].rows; t++) {
+        ndp_view_set(&c->out[0], t, 0, -ndp_view_get(&c->in[0], t, 0));
+        if (ndp_present(&c->out[1]))
+            ndp_view_set(&c->out[1], t, 0, -ndp_view_get(&c->in[1], t, 0));
+    }
+    return NDP_OK;
+}
+
+const ndp_kernel ndp_ref_row_score = {.run = ndp_ref_run_row_score};
 
 ndp_status ndp_ref_run_document_sums(const ndp_op_call *c) {
     double *sums = c->out[0].data;

@@ -78,6 +78,8 @@ ndp_status ndp_gguf_convert(const char *folder, const char *name, ndp_gguf_type 
 static ndp_status check_run(const ndp_run_model *m) {
     const ndp_facts *facts;
     const ndp_gguf_family *family;
+    NDP_CHECK(!ndp_preference_scores(m->job.model.preference.kind),
+              "the run trains a reward model (loss.name: reward): a GGUF file has a causal language model");
     NDP_TRY(ndp_spec_decoder(&m->job.spec, "a GGUF file", &facts));
     return ndp_gguf_family_find(facts->family, &family);
 }
