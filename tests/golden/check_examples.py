@@ -26,7 +26,7 @@ HERE = pathlib.Path(__file__).parent
 STEPS = 1000  # of a run whose length follows from the data
 SCHEDULES = {"cosine_with_min_lr": "cosine", "cosine_warmup_with_min_lr": "cosine", "constant_with_warmup": "constant",
              "cosine_with_restarts": "cosine_restarts", "warmup_stable_decay": "wsd"}
-OPTIMIZERS = {"adamw": "adamw", "paged_adamw": "adamw", "sgd": "sgd", "lion": "lion", "paged_lion": "lion", "ao_adamw": "adamw8bit"}
+OPTIMIZERS = {"muon": "muon_spectral", "adamw": "adamw", "paged_adamw": "adamw", "sgd": "sgd", "lion": "lion", "paged_lion": "lion", "ao_adamw": "adamw8bit"}
 
 
 def optimizer_of(name):
