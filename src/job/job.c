@@ -119,6 +119,8 @@ void ndp_job_choose_model(ndp_job *j) {
                                 .router = {c->moe.balance, c->moe.balance_coef, c->moe.z_loss, c->moe.bias_rate},
                                 .frozen = (const char *const *)c->model.frozen.items,
                                 .n_frozen = c->model.frozen.n,
+                                .trained = (const char *const *)c->model.trained.items,
+                                .n_trained = c->model.trained.n,
                                 .adapter = adapter_of(c),
                                 .routes = c->moe.routes ? NDP_ROUTES_GIVEN : 0,
                                 .base = c->adapter.type == NDP_ADAPTER_QLORA ? c->adapter.base : NDP_PACKING_NONE};
@@ -210,11 +212,10 @@ void ndp_job_release(ndp_job *j) {
 static void note_states(const ndp_job *j, ndp_str *out) {
     const int *size = j->layout.size, heads = j->spec.layout.state_heads;
     if (heads > 0 && heads / size[NDP_TP] % size[NDP_SP] != 0)
-        ndp_str_addf(
-            out,
-            "note: layers with a state have %d key heads, which tp %d x sp %d do not divide: each rank of sp "
-            "gathers all rows that its rank of cp has, and computes them\n",
-            heads, size[NDP_TP], size[NDP_SP]);
+        ndp_str_addf(out,
+                     "note: layers with a state have %d key heads, which tp %d x sp %d do not divide: each rank of sp "
+                     "gathers all rows that its rank of cp has, and computes them\n",
+                     heads, size[NDP_TP], size[NDP_SP]);
 }
 
 void ndp_job_notes(const ndp_job *j, ndp_str *out) {

@@ -87,7 +87,8 @@ static void qlora_of_a_mixture(void **state) {
     imported i;
     CHECK_OK(import(&i, QLORA("mistralai/Mixtral-8x7B-v0.1", "k_proj"), NULL));
     CHECK_KEYS(&i, {"adapter.type", "qlora"}, {"adapter.base", "nf4"});
-    CHECK_NOTES(&i, "quantize_moe_experts (line 4): adapter.base stores the projections of layers, those of experts too");
+    CHECK_NOTES(&i,
+                "quantize_moe_experts (line 4): adapter.base stores the projections of layers, those of experts too");
     release(&i);
     /* A job that `plan` would refuse is no import. */
     CHECK_FAILS(import(&i, QLORA("zai-org/GLM-4.7-Flash", "k_proj"), NULL), NDP_EINVAL,
@@ -181,6 +182,8 @@ static void what_else_a_model_has(void **state) {
         {"model_config: {output_router_logits: false}", "moe.balance", "none", ""},
         {"unfrozen_parameters: [model.language_model.*, lm_head.*]", "model.frozen", "[]", ""},
         {"unfrozen_parameters: ['model.*', lm_head]", "model.frozen", "[]", ""},
+        {"unfrozen_parameters: ['^lm_head.weight$', 'model.layers.4[4-9]+.mlp.gate']", "model.trained",
+         "[\"regex:(?:^lm_head\\\\.weight$).*\", \"regex:(?:model\\\\.layers\\\\.4[4-9]+\\\\.mlp\\\\.gate).*\"]", ""},
         {"unfrozen_parameters: [model.norm]\nadapter: lora\nlora_target_linear: true", "adapter.type", "lora",
          "unfrozen_parameters: beside an adapter, its factors alone are trained"},
         {"optimizer: adamw_torch_4bit", "optimizer.name", "adamw8bit", "states of 8 bits, where torchao's have 4"},
