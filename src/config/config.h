@@ -41,12 +41,13 @@ enum { NDP_MOST_OPTIONS = 160 };
 
 struct ndp_config {
     struct {
-        char *path;         /* a Hugging Face folder; or */
-        char *config;       /* path of a config.json, with init: random */
-        ndp_init init;      /* default: pretrained with path, random with config */
-        bool allow_longer;  /* train on sequences longer than max_position_embeddings */
-        int sliding_window; /* attention window of every layer; 0: what the model says */
-        ndp_strings frozen; /* names, or patterns of names, of units whose weights stay as they are */
+        char *path;          /* a Hugging Face folder; or */
+        char *config;        /* path of a config.json, with init: random */
+        ndp_init init;       /* default: pretrained with path, random with config */
+        bool allow_longer;   /* train on sequences longer than max_position_embeddings */
+        int sliding_window;  /* attention window of every layer; 0: what the model says */
+        ndp_strings frozen;  /* names, or patterns of names, of units whose weights stay as they are */
+        ndp_strings trained; /* names, patterns or regular expressions of the tensors that are trained; none: all */
     } model;
     struct {
         ndp_adapter_type type;

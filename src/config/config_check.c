@@ -99,6 +99,23 @@ static ndp_status check_data(const ndp_config *c) {
     return NDP_OK;
 }
 
+static ndp_status check_trained(const ndp_config *c) {
+    const ndp_strings *names = &c->model.trained;
+    NDP_CHECK(names->n == 0 || c->model.frozen.n == 0,
+              "model.trained names what is trained, and all else is frozen: leave model.frozen empty");
+    NDP_CHECK(
+        names->n == 0 || c->adapter.type == NDP_ADAPTER_NONE,
+        "model.trained is set beside an adapter, whose factors are what is trained; adapter.modules_to_save names "
+        "modules that are trained with them");
+    for (int i = 0; i < names->n; i++) {
+        const char *regex = ndp_regex_of(names->items[i]);
+        ndp_status st = regex ? ndp_full_match_check(regex) : NDP_OK;
+        if (st != NDP_OK)
+            return NDP_FAIL(st, "model.trained: %s", ndp_error_message());
+    }
+    return NDP_OK;
+}
+
 /* Keys of an adapter without one would be ignored. */
 static ndp_status check_adapter(const ndp_config *c) {
     ndp_config defaults;
@@ -276,6 +293,7 @@ ndp_status ndp_config_check_planned(const ndp_config *c, bool cluster) {
     NDP_CHECK(c->model.path || c->model.init == NDP_INIT_RANDOM,
               "model.init is pretrained, but model.config '%s' has no weights; set init: random, or set model.path",
               c->model.config);
+    NDP_TRY(check_trained(c));
     NDP_TRY(check_adapter(c));
     NDP_TRY(check_steps(c));
     NDP_TRY(check_data(c));

@@ -22,7 +22,7 @@ const ndp_synonym ndp_synonyms[] = {
     {"model_name_or_path base_model", "model.path", IMPORTED},
     {"model_name model_path pretrained_model_name_or_path hf_assets_path", "model.path", NULL},
     {"base_model_config config_name", "model.config", NULL},
-    {"unfrozen_parameters", "model.frozen", "model.frozen lists the units that are not trained"},
+    {"unfrozen_parameters", "model.trained", "model.trained names the tensors that are trained"},
     {"peft lora", "adapter.type", "set adapter: {type: lora, r: 16}"},
     {"lora_r", "adapter.r", NULL},
     {"lora_alpha", "adapter.alpha", NULL},

@@ -119,6 +119,7 @@ const ndp_option ndp_options[] = {
     {FREE(model, allow_longer, JOB), BOOL(false), WHEN "data.sequence_length is above max_position_embeddings of the model", HELP "train on more than max_position_embeddings tokens"},
     {CONTENTS(model, sliding_window, RUN), INT(0, 0, 1 << 24), HELP "attention window of every layer; 0: the model's own"},
     {IDENTITY(model, frozen, STEP), NDP_OPTION_LIST, "[]", HELP "units whose weights stay as they are: embed, layers.0, layers.*, head"},
+    {IDENTITY(model, trained, STEP), NDP_OPTION_LIST, "[]", HELP "tensors that are trained, and no others: names (o_proj), patterns (*.experts.*), regex: and a regular expression"},
 
     {IDENTITY(adapter, type, RUN), WORD(none, adapter_words), HELP "lora: train two small factors beside each target projection, with the base frozen (PEFT's LoRA); qlora: with the base's projections stored in adapter.base"},
     {IDENTITY(adapter, r, RUN), INT(16, 1, 4096), WHEN "adapter.type is lora or qlora", HELP "rank of the factors"},

@@ -1,6 +1,7 @@
 /* The model that a file names: whether it is of a family that loads, by its config.json, where the folder is here or in
  * the Hub cache, else by the names under which well-known models are published; whether its tokenizer has the tokens
  * that the file names; which of its parameters are trained. */
+#include "base/full_match.h"
 #include "base/hub.h"
 #include "base/json.h"
 #include "import/import_parts.h"
@@ -307,6 +308,27 @@ static bool matches_one(const ndp_strings *patterns, const char *name) {
     return hit;
 }
 
+/* "NAME[:32000]": some rows of a tensor, by Axolotl's own reading of a pattern's end. */
+static bool names_rows(const char *pattern) {
+    size_t n = strlen(pattern);
+    const char *open = n > 0 && pattern[n - 1] == ']' ? strrchr(pattern, '[') : NULL;
+    return open && open > pattern && open[1 + strspn(open + 1, "0123456789:")] == ']';
+}
+
+/* Axolotl's patterns are compared from the beginning of a name on; a dot is a dot, unless a + follows. */
+static ndp_status add_trained(ndp_import *m, const char *pattern) {
+    ndp_str regex = {0};
+    ndp_str_add(&regex, NDP_REGEX_PREFIX "(?:");
+    for (const char *c = pattern; *c; c++)
+        ndp_str_addf(&regex, "%s%c", *c == '.' && c[1] != '+' ? "\\" : "", *c);
+    ndp_str_add(&regex, ").*");
+    ndp_status st = NDP_MEMORY(regex.data, "for a pattern");
+    if (st == NDP_OK && (st = ndp_full_match_check(ndp_regex_of(regex.data))) == NDP_OK)
+        st = ndp_strings_add(&m->job.model.trained, regex.data);
+    ndp_str_release(&regex);
+    return st;
+}
+
 /* Names of all parameters have no effect, nor has any pattern beside an adapter, whose factors are trained. */
 static ndp_status finish_unfrozen(ndp_import *m) {
     static const char *const parts[] = {"embed_tokens.weight",
@@ -332,9 +354,19 @@ static ndp_status finish_unfrozen(ndp_import *m) {
         SAY(m, "unfrozen_parameters: beside an adapter, its factors alone are trained\n");
         return NDP_OK;
     }
-    return ndp_import_refuse(
-        &m->notes, "unfrozen_parameters", patterns->items[0], ndp_import_node(&m->notes, "unfrozen_parameters"),
-        "units are trained or frozen as a whole; model.frozen names the frozen ones", "model.frozen");
+    for (int i = 0; i < patterns->n && !ndp_import_is_set(&m->notes, "model.trained"); i++) {
+        const char *pattern = patterns->items[i];
+        ndp_status st = names_rows(pattern) ? NDP_FAIL(NDP_ENOTSUP, "some rows of a tensor; tensors are trained whole")
+                                            : add_trained(m, pattern);
+        if (st == NDP_EFORMAT || st == NDP_ENOTSUP) {
+            char why[400];
+            snprintf(why, sizeof why, "%s", ndp_error_message());
+            st = ndp_import_refuse(&m->notes, "unfrozen_parameters", pattern,
+                                   ndp_import_node(&m->notes, "unfrozen_parameters"), why, "model.trained");
+        }
+        NDP_TRY(st);
+    }
+    return NDP_OK;
 }
 
 /* ---- the model ---- */

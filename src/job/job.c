@@ -119,6 +119,8 @@ void ndp_job_choose_model(ndp_job *j) {
                                 .router = {c->moe.balance, c->moe.balance_coef, c->moe.z_loss, c->moe.bias_rate},
                                 .frozen = (const char *const *)c->model.frozen.items,
                                 .n_frozen = c->model.frozen.n,
+                                .trained = (const char *const *)c->model.trained.items,
+                                .n_trained = c->model.trained.n,
                                 .adapter = adapter_of(c),
                                 .routes = c->moe.routes ? NDP_ROUTES_GIVEN : 0,
                                 .base = c->adapter.type == NDP_ADAPTER_QLORA ? c->adapter.base : NDP_PACKING_NONE};

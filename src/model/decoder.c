@@ -119,12 +119,13 @@ static void build_head(ndp_unit_builder *b) {
 /* Which unit a graph is of, and what the backward leaves out. */
 typedef struct variant {
     int kind; /* of unit */
+    const ndp_param_places *places;
     bool frozen[NDP_SLOTS], ends_backward;
 } variant;
 
 static bool same_variant(const variant *a, const variant *b) {
     return a->kind == b->kind && a->ends_backward == b->ends_backward &&
-           memcmp(a->frozen, b->frozen, sizeof a->frozen) == 0;
+           memcmp(a->frozen, b->frozen, sizeof a->frozen) == 0 && memcmp(a->places, b->places, sizeof *a->places) == 0;
 }
 
 static bool trains(const ndp_model *m, int unit, int slot) {
@@ -132,8 +133,8 @@ static bool trains(const ndp_model *m, int unit, int slot) {
     return buffer != NDP_NONE && m->buffers[buffer].trainable;
 }
 
-static variant variant_of(const ndp_model *m, int unit) {
-    variant v = {.kind = ndp_unit_kind(ndp_decoder_facts(m), unit), .ends_backward = true};
+static variant variant_of(const ndp_model *m, int unit, const ndp_param_places *places) {
+    variant v = {ndp_unit_kind(ndp_decoder_facts(m), unit), &places[unit], .ends_backward = true};
     for (int s = 0; s < NDP_SLOTS; s++) {
         v.frozen[s] = m->units[unit].buffers[s] != NDP_NONE && !trains(m, unit, s);
         for (int before = 0; before < unit && v.ends_backward; before++)
@@ -142,7 +143,7 @@ static variant variant_of(const ndp_model *m, int unit) {
     return v;
 }
 
-static ndp_status build_graph(ndp_model *m, int unit, const variant *v, const ndp_unit_places *places) {
+static ndp_status build_graph(ndp_model *m, int unit, const variant *v) {
     ndp_graph *g = &m->graphs[m->n_graphs++];
     const ndp_facts *f = ndp_decoder_facts(m);
     bool head = v->kind == ndp_kind_head(f), block = v->kind != NDP_KIND_EMBEDDING && !head;
@@ -154,7 +155,7 @@ static ndp_status build_graph(ndp_model *m, int unit, const variant *v, const nd
     }
     memcpy(g->frozen, v->frozen, sizeof g->frozen);
     g->ends_backward = v->ends_backward;
-    ndp_unit_builder b = {m, f, g, &places->of[v->kind], f->kinds[block ? v->kind - NDP_KIND_LAYER : 0], 0};
+    ndp_unit_builder b = {m, f, g, v->places, f->kinds[block ? v->kind - NDP_KIND_LAYER : 0], 0};
     (block ? ndp_unit_block : head ? build_head : build_embedding)(&b);
     return g->status;
 }
@@ -173,22 +174,33 @@ static void number_mixtures(ndp_model *m) {
     }
 }
 
+/* Tensors that layers train each in another way make more graphs than there is room for. */
+static ndp_status check_room(const ndp_model *m, int unit) {
+    return m->n_graphs < NDP_MAX_GRAPHS
+               ? NDP_OK
+               : NDP_FAIL(NDP_ENOTSUP,
+                          "model.trained: %s and the units before it train %d different sets of tensors; at most %d "
+                          "are supported",
+                          m->units[unit].name, m->n_graphs + 1, NDP_MAX_GRAPHS);
+}
+
 /* One graph for each variant that units have: kinds in order, so that the graphs of a model without frozen units are
  * the embedding's, one of each kind of layer, and the head's. */
-static ndp_status build_graphs(ndp_model *m, const ndp_unit_places *places) {
+static ndp_status build_graphs(ndp_model *m, const ndp_param_places *places) {
     variant made[NDP_MAX_GRAPHS];
     number_mixtures(m);
     for (int kind = 0; kind <= ndp_kind_head(ndp_decoder_facts(m)); kind++)
         for (int u = 0; u < m->n_units; u++) {
-            variant v = variant_of(m, u);
+            variant v = variant_of(m, u, places);
             int g = 0;
             while (g < m->n_graphs && !same_variant(&made[g], &v))
                 g++;
             if (v.kind != kind)
                 continue;
             if (g == m->n_graphs) {
+                NDP_TRY(check_room(m, u));
                 made[g] = v;
-                NDP_TRY(build_graph(m, u, &v, places));
+                NDP_TRY(build_graph(m, u, &v));
             }
             m->units[u].graph = g;
         }
@@ -233,7 +245,7 @@ static ndp_status choose_head(const ndp_model_opts *o, ndp_facts *f) {
 ndp_status ndp_decoder_build(const ndp_facts *facts, const ndp_model_opts *opts, ndp_model *out) {
     ndp_facts own = *facts;
     ndp_model m;
-    ndp_unit_places places;
+    ndp_param_places *places;
     for (int i = 0; opts->window > 0 && i < facts->n_kinds; i++)
         own.kinds[i].window = opts->window;
     NDP_TRY(choose_head(opts, &own));
@@ -244,8 +256,9 @@ ndp_status ndp_decoder_build(const ndp_facts *facts, const ndp_model_opts *opts,
     NDP_TRY_GOTO(ndp_decoder_inputs(&m), fail);
     NDP_TRY_GOTO(ndp_tables_make(&own, &m, &places), fail);
     NDP_TRY_GOTO(ndp_model_freeze(&m), fail);
+    NDP_TRY_GOTO(ndp_trained_check(&m, &own), fail);
     NDP_TRY_GOTO(ndp_groups_name(&m, &own), fail);
-    NDP_TRY_GOTO(build_graphs(&m, &places), fail);
+    NDP_TRY_GOTO(build_graphs(&m, places), fail);
     *out = m;
     return NDP_OK;
 fail:

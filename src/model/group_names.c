@@ -1,8 +1,10 @@
-/* Which tensors are updated alike (group_names.h). */
+/* Which tensors are updated alike, or trained (group_names.h). */
 #include "model/group_names.h"
 
+#include "base/full_match.h"
 #include "model/adapter_names.h"
 #include "model/families.h"
+#include "model/tensors.h"
 #include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,19 +16,26 @@ static bool is_end(const char *name, const char *end) {
 
 static bool is_named(const ndp_segment *s, const char *tensor, const char *name, const ndp_facts *f) {
     char module[NDP_MODULE_NAME];
+    const char *regex = ndp_regex_of(name);
+    bool is = false;
+    if (regex) /* config checks that it is one */
+        return ndp_full_match(regex, tensor, &is) == NDP_OK && is;
     ndp_module_of(tensor, module);
     return strcmp(name, "vectors") == 0 ? s->ndim == 1
                                         : ndp_module_is_named(tensor, name, f) || is_end(tensor, name) ||
                                               fnmatch(name, tensor, 0) == 0 || fnmatch(name, module, 0) == 0;
 }
 
-/* How many of a segment's tensors a name names; the first of them is written to `tensor`. */
-static int64_t count(const ndp_segment *s, const char *name, const ndp_facts *f, char tensor[NDP_SEGMENT_NAME]) {
+/* How many of a segment's tensors names name; the first of them is written to `tensor`. */
+static int64_t count(const ndp_segment *s, const char *const *names, int n_names, const ndp_facts *f,
+                     char tensor[NDP_SEGMENT_NAME]) {
     char room[NDP_SEGMENT_NAME];
     int64_t n = 0;
     for (int64_t i = ndp_segment_tensors(s); i-- > 0;) {
         const char *of = ndp_segment_tensor_name(s, i, room);
-        bool is = is_named(s, of, name, f);
+        bool is = false;
+        for (int k = 0; k < n_names && !is; k++)
+            is = is_named(s, of, names[k], f);
         if (is)
             snprintf(tensor, NDP_SEGMENT_NAME, "%s", of);
         n += is;
@@ -46,7 +55,7 @@ typedef struct naming {
 
 static ndp_status name_segment(naming *x, ndp_segment *s, bool trainable) {
     char tensor[NDP_SEGMENT_NAME];
-    int64_t n = count(s, x->name, x->facts, tensor), all = ndp_segment_tensors(s);
+    int64_t n = count(s, &x->name, 1, x->facts, tensor), all = ndp_segment_tensors(s);
     const char *what = x->groups[x->group].what;
     if (n == 0)
         return NDP_OK;
@@ -89,5 +98,44 @@ ndp_status ndp_groups_name(ndp_model *m, const ndp_facts *f) {
             x.name = x.groups[x.group].names[i];
             NDP_TRY(name_all(m, &x));
         }
+    return NDP_OK;
+}
+
+/* ---- model.trained ---- */
+
+bool ndp_trained_names(const ndp_model_opts *o, const ndp_segment *s, const ndp_facts *f) {
+    char tensor[NDP_SEGMENT_NAME];
+    return !s->no_grad && count(s, o->trained, o->n_trained, f, tensor) == ndp_segment_tensors(s);
+}
+
+static ndp_status check_whole(const ndp_model_opts *o, const ndp_segment *s, const ndp_facts *f) {
+    char tensor[NDP_SEGMENT_NAME];
+    int64_t n = count(s, o->trained, o->n_trained, f, tensor), all = ndp_segment_tensors(s);
+    return n == 0 || n == all ? NDP_OK
+                              : NDP_FAIL(NDP_ENOTSUP,
+                                         "model.trained names %s, and in all %lld of the %lld tensors of experts that "
+                                         "are one stack: its experts are trained together; name all, or none",
+                                         tensor, (long long)n, (long long)all);
+}
+
+static ndp_status check_name(const ndp_model *m, const char *name, const ndp_facts *f) {
+    char tensor[NDP_SEGMENT_NAME] = "";
+    for (ndp_segment_walk w = {.model = m}; ndp_segment_next(&w);)
+        if (count(w.segment, &name, 1, f, tensor) > 0 && !w.segment->no_grad)
+            return NDP_OK;
+    NDP_CHECK(!tensor[0], "model.trained: '%.100s' names %s, which has no gradient, and nothing that has one", name,
+              tensor);
+    return NDP_FAIL(NDP_EINVAL,
+                    "model.trained: '%.100s' names no tensor; give the end of the name of a module or tensor (%s, "
+                    "norm.weight), a pattern of the whole name (*.bias), or regex: and a regular expression of it",
+                    name, f ? f->names->tokens : "up");
+}
+
+ndp_status ndp_trained_check(const ndp_model *m, const ndp_facts *f) {
+    const ndp_model_opts *o = &m->opts;
+    for (int i = 0; i < o->n_trained; i++)
+        NDP_TRY(check_name(m, o->trained[i], f));
+    for (ndp_segment_walk w = {.model = m}; o->n_trained > 0 && ndp_segment_next(&w);)
+        NDP_TRY(check_whole(o, w.segment, f));
     return NDP_OK;
 }

@@ -93,7 +93,10 @@ ndp_status ndp_model_freeze(ndp_model *m) {
                         m->architecture->name, ndp_packing_name(m->opts.base));
     for (int k = 0; k < m->opts.n_frozen; k++)
         NDP_TRY(check_pattern(m, m->opts.frozen[k]));
-    NDP_CHECK(trainable > 0, "model.frozen names all %d units: nothing is left to train", m->n_units);
+    NDP_CHECK(m->opts.n_trained == 0 || m->opts.router.bias_rate == 0,
+              "moe.bias_rate changes biases of routers, and model.trained names what is trained: set one of them");
+    NDP_CHECK(trainable > 0 || m->opts.n_trained > 0, "model.frozen names all %d units: nothing is left to train",
+              m->n_units);
     return NDP_OK;
 }
 

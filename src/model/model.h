@@ -62,6 +62,9 @@ typedef struct ndp_model_opts {
     /* Names of units whose weights stay as they are, or patterns of names, as fnmatch(3) reads them. Borrowed. */
     const char *const *frozen;
     int n_frozen;
+    /* Names of the tensors that are trained, as those of groups; all others stay as they are. None: all are trained. */
+    const char *const *trained;
+    int n_trained;
     ndp_adapter adapter; /* r > 0: all else is frozen */
     /* Which tensors are updated alike (model/group_names.h). Borrowed. */
     const ndp_group_names *groups;

@@ -136,7 +136,11 @@ void ndp_own_tensor(ndp_model_builder *b, const char *name, const char *ending, 
         ndp_build_fail(b, "the name of tensor %s is too long", s.name);
     if (b->st != NDP_OK)
         return;
-    int slot = s.name ? slot_of(&b->m->opts, &s) : NDP_SLOT_OWN, buffer = u->buffers[slot];
+    int slot = s.name ? slot_of(&b->m->opts, &s) : NDP_SLOT_OWN;
+    keep(b, ndp_unit_trained_slot(b->m, u, &s, NULL, s.glued ? at[-1] : (ndp_place){0, NDP_NONE}, &slot));
+    if (b->st != NDP_OK)
+        return;
+    int buffer = u->buffers[slot];
     s.coded &= ndp_segment_tensor_elements(&s) >= NDP_LEAST_CODED;
     if (buffer != NDP_NONE && b->m->buffers[buffer].segments.n == NDP_MOST_SEGMENTS)
         ndp_build_fail(b, "%s is tensor %d of it; a unit has at most %d", s.name, NDP_MOST_SEGMENTS + 1,
@@ -356,6 +360,7 @@ static ndp_status finish(ndp_model_builder *b) {
     NDP_TRY(settle(b));
     NDP_TRY(ndp_adapter_check(m, NULL));
     NDP_TRY(ndp_model_freeze(m));
+    NDP_TRY(ndp_trained_check(m, NULL));
     return ndp_groups_name(m, NULL);
 }
 

@@ -4,6 +4,7 @@
 #include "model/adapter_names.h"
 #include "model/block.h"
 #include "model/families.h"
+#include "model/group_names.h"
 #include <stddef.h>
 #include <string.h>
 
@@ -65,7 +66,8 @@ typedef enum when {
  * are the frozen base, KEPT the projections that are packed, whatever their rule says, where others have the bias of
  * their ROUTER, which has no gradient. EXPERT_ADAPTER has factors of STACKS, FIXED what has no gradient: the number
  * that a layer's result is multiplied by, and the bias of a router beside KEPT. STACKS may be packed too; biases of
- * experts are in EXPERT_BIAS then. */
+ * experts are in EXPERT_BIAS then. Where opts.trained names what is trained, that is in ADAPTER, and stacks and their
+ * biases in EXPERT_ADAPTER. */
 enum {
     OWN = NDP_SLOT_OWN,
     TIED = NDP_SLOT_TIED,
@@ -342,9 +344,13 @@ static ndp_status need_buffer(ndp_model *m, ndp_unit *u, int slot) {
     if (u->buffers[slot] != NDP_NONE)
         return NDP_OK;
     ndp_buffer *b = &m->buffers[m->n_buffers];
-    bool router = slot == ROUTER && m->opts.base == NDP_PACKING_NONE;
-    *b = (ndp_buffer){.name = ndp_arena_format(&m->arena, "%s%s", u->name, router ? ".router" : slot_names[slot]),
-                      .base = m->opts.adapter.r > 0 && slot != ADAPTER && slot != EXPERT_ADAPTER,
+    bool router = slot == ROUTER && m->opts.base == NDP_PACKING_NONE, by_name = m->opts.n_trained > 0;
+    const char *ending = by_name && slot == ADAPTER          ? ".trained"
+                         : by_name && slot == EXPERT_ADAPTER ? ".experts.trained"
+                                                             : slot_names[slot];
+    *b = (ndp_buffer){.name = ndp_arena_format(&m->arena, "%s%s", u->name, router ? ".router" : ending),
+
+                      .base = (m->opts.adapter.r > 0 || by_name) && slot != ADAPTER && slot != EXPERT_ADAPTER,
                       .owners = NDP_GROUP_SHARD};
     b->segments.items = ndp_arena_alloc(&m->arena, NDP_MOST_SEGMENTS * sizeof(ndp_segment));
     b->segments.packing = slot == KEPT || slot == STACKS ? m->opts.base : NDP_PACKING_NONE;
@@ -379,20 +385,37 @@ static int slot_of(const ndp_facts *f, const ndp_model_opts *o, const rule *r, c
     return !packs ? r->slot : stack ? EXPERT_BIAS : r->slot == ROUTER ? FIXED : r->slot;
 }
 
+ndp_status ndp_unit_trained_slot(const ndp_model *m, const ndp_unit *u, const ndp_segment *s, const ndp_facts *f,
+                                 ndp_place before, int *slot) {
+    if (m->opts.n_trained == 0 || !s->name)
+        return NDP_OK;
+    if (ndp_trained_names(&m->opts, s, f))
+        *slot = *slot == STACKS ? EXPERT_ADAPTER : ADAPTER;
+    if (!s->glued || before.slot == *slot)
+        return NDP_OK;
+    const char *other = m->buffers[u->buffers[before.slot]].segments.items[before.segment].name;
+    return NDP_FAIL(
+        NDP_ENOTSUP,
+        "model.trained names %s and not %s: they are one matrix here, of one product; name both, or neither",
+        *slot == ADAPTER ? s->name : other, *slot == ADAPTER ? other : s->name);
+}
+
 /* Appends the parameters of a unit to its buffers. `prefix` goes before the names of a layer's. */
 static ndp_status fill_unit(const ndp_facts *f, ndp_model *m, ndp_unit *u, int kind, const char *prefix,
                             ndp_place at[NDP_PARAMS]) {
     const ndp_head_sizes h = heads_of(f, kind);
-    bool before = false; /* is there */
+    ndp_place before = {OWN, NDP_NONE};
     for (int i = 0; i < NDP_COUNT(rules); i++) {
         const rule *r = &rules[i];
         bool there = is_there(f, r, &h) && (r->parts & parts_of(f, kind));
         if (there) {
             ndp_segment s = segment_of(f, r, &h, tensor_name(f, &m->arena, r, prefix));
-            s.glued &= before;
-            NDP_TRY(ndp_unit_append(m, u, slot_of(f, &m->opts, r, &s), &s, &at[r->place]));
+            s.glued &= before.segment != NDP_NONE;
+            int slot = slot_of(f, &m->opts, r, &s);
+            NDP_TRY(ndp_unit_trained_slot(m, u, &s, f, before, &slot));
+            NDP_TRY(ndp_unit_append(m, u, slot, &s, &at[r->place]));
         }
-        before = there;
+        before = there ? at[r->place] : (ndp_place){OWN, NDP_NONE};
     }
     return NDP_OK;
 }
@@ -435,7 +458,9 @@ void ndp_places_clear(ndp_param_places *places) {
     }
 }
 
-static ndp_status make_unit(const ndp_facts *f, ndp_model *m, int i, ndp_unit_places *out) {
+/* `of_kind`: the places of the first unit of each kind so far. */
+static ndp_status make_unit(const ndp_facts *f, ndp_model *m, int i, ndp_param_places *out,
+                            const ndp_param_places *of_kind[NDP_UNIT_KINDS]) {
     ndp_unit *u = &m->units[i];
     int kind = ndp_unit_kind(f, i);
     const char *name = "embed", *prefix = "";
@@ -451,14 +476,12 @@ static ndp_status make_unit(const ndp_facts *f, ndp_model *m, int i, ndp_unit_pl
     *u = (ndp_unit){.name = name};
     for (int s = 0; s < NDP_SLOTS; s++)
         u->buffers[s] = NDP_NONE;
-    ndp_param_places places;
-    ndp_places_clear(&places);
-    NDP_TRY(fill_unit(f, m, u, kind, prefix, places.at));
-    NDP_TRY(add_adapter(m, u, &places));
-    if (out->made[kind])
-        NDP_TRY(check_alike(f, u, &places, &out->of[kind]));
-    out->of[kind] = places;
-    out->made[kind] = true;
+    ndp_places_clear(out);
+    NDP_TRY(fill_unit(f, m, u, kind, prefix, out->at));
+    NDP_TRY(add_adapter(m, u, out));
+    of_kind[kind] = of_kind[kind] ? of_kind[kind] : out;
+    if (m->opts.adapter.r > 0)
+        NDP_TRY(check_alike(f, u, out, of_kind[kind]));
     for (int s = 0; s < SLOTS; s++)
         if (u->buffers[s] != NDP_NONE) {
             fuse_all(&m->buffers[u->buffers[s]].segments);
@@ -467,20 +490,21 @@ static ndp_status make_unit(const ndp_facts *f, ndp_model *m, int i, ndp_unit_pl
     return NDP_OK;
 }
 
-ndp_status ndp_tables_make(const ndp_facts *f, ndp_model *m, ndp_unit_places *out) {
+ndp_status ndp_tables_make(const ndp_facts *f, ndp_model *m, ndp_param_places **out) {
     size_t units = (size_t)f->layers + 2;
+    const ndp_param_places *of_kind[NDP_UNIT_KINDS] = {0};
+    ndp_param_places *of = *out = ndp_arena_alloc(&m->arena, units * sizeof *of);
     m->units = ndp_arena_alloc(&m->arena, units * sizeof *m->units);
     m->buffers = ndp_arena_alloc(&m->arena, units * SLOTS * sizeof *m->buffers);
-    NDP_CHECK_MEMORY(m->units && m->buffers, "for the tables of %d layers", f->layers);
-    memset(out->made, 0, sizeof out->made);
+    NDP_CHECK_MEMORY(m->units && m->buffers && of, "for the tables of %d layers", f->layers);
     for (m->n_units = 0; m->n_units < (int)units; m->n_units++)
-        NDP_TRY(make_unit(f, m, m->n_units, out));
+        NDP_TRY(make_unit(f, m, m->n_units, &of[m->n_units], of_kind));
     NDP_TRY(ndp_adapter_check(m, f));
     if (!f->tied)
         return NDP_OK;
-    ndp_place tokens = out->of[NDP_KIND_EMBEDDING].at[NDP_P_TOKENS];
+    ndp_place tokens = of[0].at[NDP_P_TOKENS];
     m->units[m->n_units - 1].buffers[TIED] = m->units[0].buffers[tokens.slot];
-    out->of[ndp_kind_head(f)].at[NDP_P_HEAD] = (ndp_place){TIED, tokens.segment};
+    of[m->n_units - 1].at[NDP_P_HEAD] = (ndp_place){TIED, tokens.segment};
     return NDP_OK;
 }
 

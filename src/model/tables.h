@@ -126,14 +126,12 @@ typedef struct ndp_param_places {
     ndp_place at[NDP_PARAMS], factors[NDP_PARAMS][NDP_FACTORS];
 } ndp_param_places;
 
-/* Units of one kind have the same tables; only names differ. */
-typedef struct ndp_unit_places {
-    ndp_param_places of[NDP_UNIT_KINDS];
-    bool made[NDP_UNIT_KINDS];
-} ndp_unit_places;
-
 /* For those who make units: an empty table of places; */
 void ndp_places_clear(ndp_param_places *places);
+/* moves a tensor that opts.trained names from *slot, where it is without, to that of what is trained; `before`: where
+ * the one before it is. NDP_ENOTSUP: it is glued to that one, and only one of them is trained; */
+ndp_status ndp_unit_trained_slot(const ndp_model *m, const ndp_unit *u, const ndp_segment *s, const ndp_facts *f,
+                                 ndp_place before, int *slot);
 /* appends a segment to a buffer of the unit, which is made if it has none in that slot: m->buffers has room for one;
  * NDP_EBUG: it has NDP_MOST_SEGMENTS already; */
 ndp_status ndp_unit_append(ndp_model *m, ndp_unit *u, int slot, const ndp_segment *s, ndp_place *at);
@@ -142,7 +140,8 @@ ndp_status ndp_unit_factors(ndp_model *m, ndp_unit *u, ndp_param place, int n, n
 /* and those beside its experts, in a buffer of their own, which has the owners that experts have. */
 ndp_status ndp_unit_expert_factors(ndp_model *m, ndp_unit *u, ndp_param_places *of);
 
-/* Makes the buffers and units of a decoder, and finds the places of its parameters. NDP_ENOMEM. */
-ndp_status ndp_tables_make(const ndp_facts *f, ndp_model *m, ndp_unit_places *out);
+/* Makes the buffers and units of a decoder, and finds the places of the parameters of each, in the model's arena.
+ * NDP_ENOMEM. */
+ndp_status ndp_tables_make(const ndp_facts *f, ndp_model *m, ndp_param_places **out);
 
 #endif

@@ -177,6 +177,8 @@ static const char *why_never(const ndp_identity_comparison *c, const ndp_key_dif
         return "the checkpoint has the state of another optimizer";
     if (strcmp(d->key, "model.frozen") == 0)
         return "the checkpoint has optimizer state for other units";
+    if (strcmp(d->key, "model.trained") == 0)
+        return "the checkpoint has optimizer state for other tensors";
     if (ndp_identity_is_shape(&c->t->model, d->key))
         return "the tensors have other shapes";
     if (has_other_states(c, d))

@@ -105,6 +105,7 @@ static const char *const others[] = {
     "model.allow_longer=true",
     "model.sliding_window=64",
     "model.frozen=[embed, 'layers.*']",
+    "model.trained=[lm_head, '*.experts.*']",
     "data.files=[a.txt, \"b, c: d.txt\", 'null', \"t\\ta\\x07b\\nc\\u2028d\\ufeffe\", gr\xc3\xbc\xc3\x9f]",
     "data.sequence_length=77",
     "data.tokenizer=bytes",
@@ -260,19 +261,14 @@ static void check_same(const ndp_config *a, const ndp_config *b) {
         memset((char *)&x + offset, 0, sizeof p);
         memset((char *)&y + offset, 0, sizeof p);
     }
-    ndp_strings *lists[][2] = {{&x.model.frozen, &y.model.frozen},
-                               {&x.adapter.targets, &y.adapter.targets},
-                               {&x.adapter.modules_to_save, &y.adapter.modules_to_save},
-                               {&x.pipeline.stages, &y.pipeline.stages},
-                               {&x.optimizer.groups, &y.optimizer.groups},
-                               {&x.train.trackers, &y.train.trackers},
-                               {&x.train.sample_prompts, &y.train.sample_prompts},
-                               {&x.data.files, &y.data.files},
-                               {&x.data.mix, &y.data.mix},
-                               {&x.data.roles, &y.data.roles},
-                               {&x.data.validation_files, &y.data.validation_files},
-                               {&x.data.files_own, &y.data.files_own},
-                               {&x.data.validation_own, &y.data.validation_own}};
+    ndp_strings *lists[][2] = {
+        {&x.model.frozen, &y.model.frozen},       {&x.model.trained, &y.model.trained},
+        {&x.adapter.targets, &y.adapter.targets}, {&x.adapter.modules_to_save, &y.adapter.modules_to_save},
+        {&x.pipeline.stages, &y.pipeline.stages}, {&x.optimizer.groups, &y.optimizer.groups},
+        {&x.train.trackers, &y.train.trackers},   {&x.train.sample_prompts, &y.train.sample_prompts},
+        {&x.data.files, &y.data.files},           {&x.data.mix, &y.data.mix},
+        {&x.data.roles, &y.data.roles},           {&x.data.validation_files, &y.data.validation_files},
+        {&x.data.files_own, &y.data.files_own},   {&x.data.validation_own, &y.data.validation_own}};
     for (int l = 0; l < NDP_COUNT(lists); l++) {
         ndp_strings *p = lists[l][0], *q = lists[l][1];
         assert_int_equal(p->n, q->n);

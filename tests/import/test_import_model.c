@@ -182,6 +182,8 @@ static void what_else_a_model_has(void **state) {
         {"model_config: {output_router_logits: false}", "moe.balance", "none", ""},
         {"unfrozen_parameters: [model.language_model.*, lm_head.*]", "model.frozen", "[]", ""},
         {"unfrozen_parameters: ['model.*', lm_head]", "model.frozen", "[]", ""},
+        {"unfrozen_parameters: ['^lm_head.weight$', 'model.layers.4[4-9]+.mlp.gate']", "model.trained",
+         "[\"regex:(?:^lm_head\\\\.weight$).*\", \"regex:(?:model\\\\.layers\\\\.4[4-9]+\\\\.mlp\\\\.gate).*\"]", ""},
         {"unfrozen_parameters: [model.norm]\nadapter: lora\nlora_target_linear: true", "adapter.type", "lora",
          "unfrozen_parameters: beside an adapter, its factors alone are trained"},
         {"optimizer: adamw_torch_4bit", "optimizer.name", "adamw8bit", "states of 8 bits, where torchao's have 4"},

@@ -82,6 +82,7 @@ static inline world_way way_on(const int sizes[5], int bits) {
 /* tests/step: test_layouts, test_layouts_families, test_layouts_frozen. */
 static inline void check_layout_sizes(alarms *a) {
     static const char *const frozen[] = {"embed", "layers.0"};
+    static const char *const trained[] = {"regex:.*(layers|h)\\.1\\..*", "vectors"};
     for (int model = 0; model < 2 + NDP_COUNT(tiny_families); model++)
         for (int i = 0; i < NDP_COUNT(layout_sizes); i++)
             for (int bits = 0; bits < 8; bits++) {
@@ -93,6 +94,8 @@ static inline void check_layout_sizes(alarms *a) {
                 y.row_loss = bits % 3 == 1;
                 if (bits % 5 == 1)
                     y.frozen = frozen, y.n_frozen = 1 + i % 2;
+                else if (bits % 4 == 2)
+                    y.trained = trained, y.n_trained = 1 + i % 2;
                 else if (bits % 2)
                     y.adapter = (i + bits / 2) % WORLD_ADAPTERS;
                 if (model >= 2)

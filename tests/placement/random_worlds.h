@@ -103,6 +103,7 @@ static inline bool random_model(drawing *d, const ndp_layout *l, ndp_facts *f, n
 static inline int random_world(uint64_t i, planned *w) {
     static const ndp_dtype types[] = {NDP_F32, NDP_BF16, NDP_F64};
     static const char *const frozen[] = {"embed", "layers.1"};
+    static const char *const trained[] = {"vectors", "regex:.*(layers|h)\\.0\\..*"};
     drawing d = {i, 0};
     ndp_layout l = random_layout(&d);
     world_way y = world_choices(&l, i);
@@ -116,6 +117,8 @@ static inline int random_world(uint64_t i, planned *w) {
     y.micro_batches *= 1 + 7 * (next(&d, 5) == 0);
     if (next(&d, 6) == 0)
         y.frozen = frozen, y.n_frozen = 1 + next(&d, 2);
+    else if (next(&d, 6) == 0)
+        y.trained = trained, y.n_trained = 1 + next(&d, 2);
     else if (next(&d, 4) == 0)
         y.adapter = 1 + next(&d, WORLD_ADAPTERS - 1);
     if (next(&d, 4) == 0)

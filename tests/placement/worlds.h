@@ -25,6 +25,8 @@ typedef struct world_way {
     ndp_folding_rule fold;
     const char *const *frozen;
     int n_frozen;
+    const char *const *trained;
+    int n_trained;
     int adapter; /* number of a world's adapter; 0: none */
     ndp_packing base;
     const char *table;         /* a CSV instead of `kind` and `chunks`; NULL: none */
@@ -140,6 +142,7 @@ static inline void world_init(planned *w, const char *name, const ndp_facts *f, 
     *w = (planned){.n = 0};
     ndp_model_opts mo = tiny_opts(y->compute, y->rows ? y->rows : WORLD_ROWS);
     mo.frozen = y->frozen, mo.n_frozen = y->n_frozen, mo.base = y->base;
+    mo.trained = y->trained, mo.n_trained = y->n_trained;
     mo.adapter = world_adapter(y->adapter);
     bool neox = strcmp(f->family, "gpt_neox") == 0;
     mo.adapter.n_save -= y->adapter == 3 && neox; /* its head: refused */
@@ -366,12 +369,15 @@ static inline int world_layouts(const world_model *m, int ranks, uint64_t seed, 
 /* World number `i` of a model, with all programs; each tenth is staged. */
 static inline void world_draw_one(planned *w, const world_model *m, const ndp_layout *l, uint64_t i) {
     static const char *const layers[] = {"layers.*"};
+    static const char *const trained[] = {"regex:.*(layers|h)\\.1\\..*", "vectors"};
     world_way y = world_choices(l, i);
     ndp_facts f;
     y.adapter = i % 3 == 1 ? 1 + (int)(i / 3 % (WORLD_ADAPTERS - 1)) : 0;
     y.base = m->base;
     if (m->base != NDP_PACKING_NONE && y.adapter == 0)
         y.frozen = layers, y.n_frozen = 1;
+    else if (y.adapter == 0 && i % 6 == 2)
+        y.trained = trained, y.n_trained = NDP_COUNT(trained);
     y.pairs = m->pairs, y.row_loss = m->row_loss;
     world_facts(m, world_layers(&y), &f);
     world_init(w, m->name, &f, &y, i % 10 == 7 ? staged_device() : &ndp_device_ref);

@@ -101,9 +101,33 @@ static void patterns_that_name_nothing_are_refused(void **state) {
     CHECK_FAILS(ndp_decoder_build(&f, &mo, &m), NDP_EINVAL, "nothing is left to train");
 }
 
+/* Before any memory is there. */
+static void names_that_cannot_be_trained_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *names[2], *says;
+    } cases[] = {
+        {{"tq_proj"}, "'tq_proj' names no tensor"},
+        {{"lm_head", "*.experts.[01].*"}, "in all 4 of the 8 tensors of experts that are one stack"},
+        {{"*.w1"}, "model.layers.0.block_sparse_moe.experts.0.w1.weight, and in all 4 of the 8"},
+        {{"v_proj"}, "model.layers.0.self_attn.v_proj.weight and not model.layers.0.self_attn.k_proj.weight: they are"},
+        {{"q_proj"},
+         "model.layers.0.self_attn.q_proj.weight and not model.layers.0.self_attn.k_proj.weight: they are"}};
+    ndp_facts f;
+    CHECK_OK(ndp_facts_parse_text(
+        TINY("mixtral", "\"head_dim\": 6, \"num_local_experts\": 4, \"num_experts_per_tok\": 2"), "tiny", &f));
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        ndp_model_opts mo = tiny_opts(NDP_F32, ROWS);
+        ndp_model m;
+        mo.trained = cases[i].names, mo.n_trained = cases[i].names[1] ? 2 : 1;
+        CHECK_FAILS(ndp_decoder_build(&f, &mo, &m), i ? NDP_ENOTSUP : NDP_EINVAL, cases[i].says);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(frozen_buffers_are_only_gathered),
                                        cmocka_unit_test(frozen_units_take_less_memory),
-                                       cmocka_unit_test(patterns_that_name_nothing_are_refused)};
+                                       cmocka_unit_test(patterns_that_name_nothing_are_refused),
+                                       cmocka_unit_test(names_that_cannot_be_trained_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

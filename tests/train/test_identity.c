@@ -57,6 +57,7 @@ static const change changes[] = {
     {"window of config.json", COSINE, .sets = {"model.config=@/window.json"}, .refused = "model.sliding_window"},
     {"window of the job", COSINE, .sets = {"model.sliding_window=8"}, .refused = "model.sliding_window"},
     {"frozen units", COSINE, .sets = {"model.frozen=[embed]"}, .refused = "model.frozen", .says = {"cannot be accepted"}},
+    {"trained tensors", COSINE, .sets = {"model.trained=[o_proj]"}, .refused = "model.trained", .says = {"optimizer state for other tensors"}},
     {"norm eps", COSINE, .sets = {"model.config=@/eps.json"}, .refused = "model.norm_eps"},
     {"hidden_act", COSINE, .sets = {"model.config=@/act.json"}, .refused = "model.hidden_act"},
     {"max_position_embeddings", COSINE, .sets = {"model.config=@/longer.json"}, .refused = "model.max_position_embeddings"},

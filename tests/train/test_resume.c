@@ -174,12 +174,15 @@ static void resume_shared_experts(void **state) {
     }
 }
 
-/* With frozen units: the same bits, and on another layout what one rank makes. */
+/* With frozen units, or some tensors trained: the same bits, and on another layout what one rank makes. */
 static void resume_frozen(void **state) {
     static const char *const precisions[] = {"fp32", "bf16"};
-    for (int i = 0; i < 2; i++) {
-        subject s = short_rows(*state, i ? "frozen-bf16" : "frozen", precisions[i]);
-        s.frozen = "[embed, layers.0, layers.2]";
+    for (int k = 0; k < 4; k++) {
+        static const char *const names[] = {"frozen", "frozen-bf16", "trained", "trained-bf16"};
+        int i = k % 2;
+        subject s = short_rows(*state, names[k], precisions[i]);
+        s.frozen = k < 2 ? "[embed, layers.0, layers.2]" : NULL;
+        s.trained = k < 2 ? NULL : "['*.[12].mlp.*', o_proj, norm]";
         way four = twelve(data), tensor = twelve(tensor_data);
         outcome whole = train(&s, &four), cut = train_in_two(*state, &s, &four, &four);
         assert_true(same_bits(&cut, &whole));
@@ -190,7 +193,7 @@ static void resume_frozen(void **state) {
         char words[512];
         const char *bad = i ? NULL : ndp_difference_words(&d, words, sizeof words); /* bf16: its bounds are measured */
         if (bad)
-            fail_msg("frozen, %s, on another layout: %s", precisions[i], bad);
+            fail_msg("%s on another layout: %s", names[k], bad);
         outcome_release(&whole);
         outcome_release(&cut);
     }

@@ -24,13 +24,13 @@ typedef struct subject {
     const char *precision, *device, *optimizer;
     double lr, clip, momentum;
     int length, window, steps;
-    bool one_a_row;     /* documents */
-    const char *frozen; /* model.frozen; NULL: nothing */
-    ndp_packing base;   /* qlora beside projections that are stored so; NONE: no adapter */
-    const char *groups; /* optimizer.groups; NULL: none */
-    const char *routes; /* moe.routes; NULL: mixtures choose */
-    const char *moe;    /* other keys of the section moe, "key=value key=value"; NULL: none */
-    const char *loss;   /* the section `loss` of preference data, whose pairs are two rows; NULL: the loss of tokens */
+    bool one_a_row;               /* documents */
+    const char *frozen, *trained; /* model.frozen, model.trained; NULL: nothing */
+    ndp_packing base;             /* qlora beside projections that are stored so; NONE: no adapter */
+    const char *groups;           /* optimizer.groups; NULL: none */
+    const char *routes;           /* moe.routes; NULL: mixtures choose */
+    const char *moe;              /* other keys of the section moe, "key=value key=value"; NULL: none */
+    const char *loss; /* the section `loss` of preference data, whose pairs are two rows; NULL: the loss of tokens */
 } subject;
 
 /* A folder for one test program, removed at its end. */
@@ -190,6 +190,7 @@ static inline ndp_config *configure(const subject *s, const way *w) {
     set(c, "%s=%s", s->model, s->path);
     set(c, "model.sliding_window=%d", s->window);
     set(c, "model.frozen=%s", s->frozen ? s->frozen : "[]");
+    set(c, "model.trained=%s", s->trained ? s->trained : "[]");
     if (s->base != NDP_PACKING_NONE) {
         set(c, "adapter.type=qlora");
         set(c, "adapter.base=%s", s->base == NDP_PACKING_NF4 ? "nf4" : "int8");
