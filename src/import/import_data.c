@@ -273,6 +273,11 @@ static ndp_status add_pairs(ndp_import *m, const set_type *t, const char *name, 
     NDP_TRY(share_message_fields(m, name, node));
     if (odds)
         SAY(m, "%s: Axolotl begins such prompts with an empty message of the system, which is left out here\n", name);
+    if (strcmp(t->name, "bradley_terry.chat_template") == 0)
+        SAY(m,
+            "%s: where the system's text of a record is empty, Axolotl writes an empty message of the system; here "
+            "there is none\n",
+            name);
     if (t->response && !*t->response)
         return NDP_OK;
     return add_chat(m,

@@ -68,6 +68,7 @@ static const import_key keys[] = {
     {trl, "router_aux_loss_coef", NUMBER(job.moe.balance_coef, "[0, inf)")},
     {trl, "beta", NUMBER(read.beta, "(0, inf)")},
     {trl, "label_smoothing", NUMBER(read.smoothing, "[0, 0.5)")},
+    {trl, "center_rewards_coefficient", NUMBER(read.center, "[0, inf)")},
     {trl, "f_divergence_type", WORD(read.ignored, divergences), SETTLED_BY("loss.variant"), .why = plain_pairs},
     {trl, "loss_weights ld_alpha use_weighting sync_ref_model reference_free rpo_alpha", REFUSED(plain_pairs), SETTLED_BY("loss.variant")},
     {trl, "precompute_ref_* disable_dropout", LEFT(own_reference)},
@@ -93,26 +94,39 @@ void ndp_import_begin_trl(import_values *read) {
     read->excess = EXCESS_TRUNCATE;
 }
 
-/* The script dpo, by its keys, or by what the user sets. */
+static bool is_assigned(const ndp_import *m, const char *what) {
+    bool is = false;
+    for (int i = 0; i < m->notes.o->assignment_count; i++)
+        is |= strcmp(m->notes.o->assignments[i], what) == 0;
+    return is;
+}
+
+/* The script reward, the same way. */
+static bool is_reward(const ndp_import *m) {
+    return ndp_import_find(&m->notes, "center_rewards_coefficient") || is_assigned(m, "loss.name=reward");
+}
+
+/* The script dpo, or reward, by its keys, or by what the user sets. */
 bool ndp_import_is_trl_dpo(const ndp_import *m) {
     static const char *const marks[] = {"beta",           "label_smoothing",   "precompute_ref_log_probs",
                                         "sync_ref_model", "max_prompt_length", "f_divergence_type"};
     static const char *const set[] = {"data.format=preference", "loss.name=dpo"};
-    bool is = m->read.pref_loss != 0;
     if (strcmp(m->dialect->section, trl) != 0)
         return false;
+    bool is = m->read.pref_loss != 0 || is_reward(m);
     for (int i = 0; i < NDP_COUNT(marks); i++)
         is |= ndp_import_find(&m->notes, marks[i]) != NULL;
-    for (int i = 0; i < m->notes.o->assignment_count; i++)
-        for (int k = 0; k < NDP_COUNT(set); k++)
-            is |= strcmp(m->notes.o->assignments[i], set[k]) == 0;
+    for (int k = 0; k < NDP_COUNT(set); k++)
+        is |= is_assigned(m, set[k]);
     return is;
 }
 
 static void prepare_pairs(ndp_import *m) {
-    m->read.pairs = m->read.pref_loss ? m->read.pref_loss : PAIRS_DPO;
+    const bool reward = is_reward(m);
+    m->read.pairs = reward ? PAIRS_REWARD : m->read.pref_loss ? m->read.pref_loss : PAIRS_DPO;
+    m->read.excess = reward ? EXCESS_DROP : m->read.excess;
     if (!ndp_import_find(&m->notes, "learning_rate"))
-        m->job.optimizer.lr = 1e-6; /* DPOConfig's */
+        m->job.optimizer.lr = reward ? 1e-4 : 1e-6; /* RewardConfig's, DPOConfig's */
     if (m->read.pairs != PAIRS_ROBUST || m->read.smoothing == 0)
         return;
     m->job.loss.label_smoothing = m->read.smoothing;
@@ -135,7 +149,9 @@ ndp_status ndp_import_prepare_trl(ndp_import *m) {
     read->train_on_inputs = pairs ? 0 : read->answers_only == WORD_YES ? WORD_NO : WORD_YES;
     if (pairs)
         prepare_pairs(m);
-    m->job.data.overlong = NDP_OVERLONG_TRUNCATE; /* also where data.files is left to the user */
+    m->job.data.overlong = read->pairs == PAIRS_REWARD
+                               ? NDP_OVERLONG_DROP
+                               : NDP_OVERLONG_TRUNCATE; /* also where data.files is left to the user */
     ndp_import_mark(m, offsetof(ndp_config, data.overlong));
     ndp_import_mark(m, offsetof(ndp_config, data.train_on));
     if (!pairs && read->answers_only != WORD_YES)

@@ -169,6 +169,7 @@ static const char *const others[] = {
     "loss.variant=robust",
     "loss.label_smoothing=0.1",
     "loss.gamma=1.5",
+    "loss.center=0.2",
     "loss.desirable_weight=0.5",
     "loss.undesirable_weight=2.5",
     "moe.balance=sequence",

@@ -287,6 +287,7 @@ static const sample trl_samples[] = {
     {"loss_type", "ipo", ""},
     {"beta", "0.7", ""},
     {"label_smoothing", "0.2", "loss_type: robust\n"},
+    {"center_rewards_coefficient", "0.2", ""},
     {0},
 };
 static const sample distributed_samples[] = {

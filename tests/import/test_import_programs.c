@@ -598,6 +598,25 @@ static void pairs_of_trl(void **state) {
     free(other);
 }
 
+/* The script reward: its rate is another one, and texts that are longer than a row are left out. */
+static void rewards_of_trl(void **state) {
+    (void)state;
+    static const char text[] = "model_name_or_path: m\ndataset_name: a.jsonl\n%s";
+    static const char *const set[] = {"loss.name=reward"};
+    const ndp_import_opts told = {.ranks = 4, .assignments = set, .assignment_count = 1};
+    for (int k = 0; k < 2; k++) {
+        imported i;
+        char *whole = ndp_format(text, k ? "center_rewards_coefficient: 0.01\n" : "");
+        CHECK_OK(import(&i, whole, k ? &four : &told));
+        CHECK_KEYS(&i, {"loss.name", "reward"}, {"loss.center", k ? "0.01" : "0"}, {"data.format", "preference"},
+                   {"optimizer.lr", "0.0001"}, {"data.overlong", "drop"}, {"batch.micro_batch_size", "16"});
+        CHECK_OK(ndp_config_check(&i.c));
+        check_round_trip(&i);
+        release(&i);
+        free(whole);
+    }
+}
+
 /* The plan of transformers' own layout. A file that fits two programs says so. */
 static void layouts_of_transformers(void **state) {
     (void)state;
@@ -704,6 +723,7 @@ int main(void) {
         cmocka_unit_test(other_programs_of_the_trainer),
         cmocka_unit_test(scripts_of_trl),
         cmocka_unit_test(pairs_of_trl),
+        cmocka_unit_test(rewards_of_trl),
         cmocka_unit_test(layouts_of_transformers),
         cmocka_unit_test(the_trainers_warmup),
     };

@@ -704,14 +704,13 @@ static const ndp_op *const elsewhere[] = {&ndp_op_stack_bias,
                                           &ndp_op_square_sum,
                                           &ndp_op_clip_factor,
                                           &ndp_op_newton_schulz,
-                                          &ndp_op_row_score,
                                           &ndp_op_document_sums,
+                                          &ndp_op_row_score,
                                           &ndp_op_pair_loss,
                                           &ndp_op_pair_rows,
                                           &ndp_op_unpack};
 
-/* The last test: an op of the list without a case here, or there, fails. Those of optimizers are in optim/test_update,
- * which walks the table of optimizers. */
+/* The last test: an op without a case here, or there, fails. Those of optimizers are in optim/test_update. */
 static void every_kernel_has_run(void **state) {
     (void)state;
     for (int i = 0; i < NDP_OP_COUNT; i++) {

@@ -120,7 +120,6 @@ static void shape_rules_refuse(void **state) {
         {&ndp_op_xent, {f, f, ids, f}},
         {&ndp_op_kv_append, {row, f, ids}},
         {&ndp_op_reduce_sum, {f}},
-        {&ndp_op_row_score, {ids}},
         {&ndp_op_document_sums, {f, ids}},
         {&ndp_op_pair_loss, {f}},
         {&ndp_op_pair_rows, {ids, f}},
