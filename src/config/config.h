@@ -12,6 +12,7 @@
 #include "ops/devices.h"
 #include "ops/preference.h"
 #include "ops/router_losses.h"
+#include "ops/token_weight.h"
 #include "optim/optim.h"
 #include "parallel/recompute.h"
 #include "parallel/row_cut.h"
@@ -119,6 +120,9 @@ struct ndp_config {
         ndp_loss_variant variant; /* of dpo */
         double label_smoothing, gamma, center, sft_weight;
         double desirable_weight, undesirable_weight; /* of kto */
+        ndp_token_weight token_weight;               /* of xent */
+        int entropy_k;
+        double entropy_alpha, entropy_unit;
     } loss;
     struct {
         ndp_balance balance;

@@ -209,6 +209,25 @@ static ndp_status check_batch_of_answers(const ndp_config *c, const ndp_preferen
     return NDP_OK;
 }
 
+static ndp_status check_token_weight(const ndp_config *c) {
+    const char *word = ndp_option_find("loss", "token_weight")->words[c->loss.token_weight];
+    static const char *const keys[] = {"entropy_k", "entropy_alpha", "entropy_unit"};
+    const double values[] = {c->loss.entropy_k, c->loss.entropy_alpha, c->loss.entropy_unit};
+    bool weighted = c->loss.token_weight != NDP_TOKEN_WEIGHT_NONE;
+    NDP_CHECK(!weighted || c->loss.name == NDP_LOSS_XENT,
+              "loss.token_weight is %s, but loss.name is %s, a loss of whole answers; remove it", word,
+              ndp_option_find("loss", "name")->words[c->loss.name]);
+    NDP_CHECK(
+        !weighted || !c->train.own_logits,
+        "loss.token_weight is %s, but train.own_logits has a loss of yours, which weights tokens itself; remove it",
+        word);
+    for (int i = 0; i < NDP_COUNT(keys); i++)
+        NDP_CHECK(c->loss.token_weight == NDP_TOKEN_WEIGHT_ENTROPY ||
+                      values[i] == strtod(ndp_option_find("loss", keys[i])->value, NULL),
+                  "loss.%s is %g, which only loss.token_weight entropy reads; remove it", keys[i], values[i]);
+    return NDP_OK;
+}
+
 /* Pairs without a loss of pairs. */
 static ndp_status refuse_loss_of_tokens(void) {
     const ndp_option *o = ndp_option_find("loss", "name");
@@ -238,6 +257,7 @@ static ndp_status check_preference(const ndp_config *c) {
               "loss.variant is %s, which loss.name %s does not have; remove it",
               ndp_option_find("loss", "variant")->words[c->loss.variant],
               ndp_option_find("loss", "name")->words[c->loss.name]);
+    NDP_TRY(check_token_weight(c));
     NDP_TRY(check_loss_options(c, loss ? &ndp_preference_table[kind] : NULL));
     if (!pairs)
         return NDP_OK;

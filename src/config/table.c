@@ -22,6 +22,7 @@ static const char *const optimizer_words[] = {NDP_OPTIMIZERS(OPTIMIZER_WORD) NUL
 static const char *const balance_words[] = {
     [NDP_BALANCE_AUTO] = "auto", [NDP_BALANCE_NONE] = "none", [NDP_BALANCE_SEQUENCE] = "sequence", NULL};
 static const char *const loss_words[] = {NDP_LOSSES(LOSS_WORD) NULL};
+static const char *const weight_words[] = {NDP_TOKEN_WEIGHTS(LOSS_WORD) NULL};
 static const char *const variant_words[] = {NDP_LOSS_VARIANTS(LOSS_WORD) NULL};
 #define SCHEDULE_WORD(NAME, name) #name,
 static const char *const schedule_words[] = {NDP_LR_SCHEDULES(SCHEDULE_WORD) NULL};
@@ -200,6 +201,10 @@ const ndp_option ndp_options[] = {
     {IDENTITY(loss, sft_weight, JOB), NUMBER(0, "[0, inf)"), WHEN "data.format is preference", HELP "weight of the mean token loss of chosen answers (of orpo: of prompt and answer), added to that of pairs; with orpo the default is 1"},
     {IDENTITY(loss, desirable_weight, JOB), NUMBER(1, "[0, inf)"), WHEN "loss.name is kto", HELP "weight of the loss of answers that are wanted"},
     {IDENTITY(loss, undesirable_weight, JOB), NUMBER(1, "[0, inf)"), WHEN "loss.name is kto", HELP "weight of the loss of those that are not"},
+    {IDENTITY(loss, token_weight, JOB), WORD(none, weight_words), WHEN "loss.name is xent", HELP "weights of tokens in training, without a gradient through them. entropy: by that of the largest logits (EAFT); probability: that of the token (DFT)"},
+    {IDENTITY(loss, entropy_k, JOB), INT(20, 2, NDP_MOST_TOP), WHEN "loss.token_weight is entropy", HELP "largest logits whose softmax has the entropy"},
+    {IDENTITY(loss, entropy_alpha, JOB), NUMBER(1, "(0, inf)"), WHEN "loss.token_weight is entropy", HELP "exponent of the weight"},
+    {IDENTITY(loss, entropy_unit, JOB), NUMBER(1, "(0, inf)"), WHEN "loss.token_weight is entropy", HELP "entropy, in nats, that has weight 1"},
     {IDENTITY(moe, balance, LEARN), WORD(auto, balance_words), HELP "loss that keeps the experts of a mixture evenly used. sequence: in each sample and layer (DeepSeek-V3's), so that no layout or batch changes it; auto: if the model's output_router_logits is true"},
     {IDENTITY(moe, balance_coef, LEARN), NUMBER(0, "[0, inf)"), HELP "its coefficient in each layer; 0: the model's router_aux_loss_coef x num_experts_per_tok / mixture layers"},
     {IDENTITY(moe, z_loss, LEARN), NUMBER(0, "[0, inf)"), HELP "coefficient of the square of the log of the sum of a router's exponentials, in each layer"},

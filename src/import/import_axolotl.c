@@ -114,8 +114,7 @@ static const import_key keys[] = {
     {axolotl, "lora_qkv_kernel lora_o_kernel lora_mlp_kernel lora_embedding_kernel lora_on_cpu qlora_*", LEFT(own_kernels)},
     {axolotl, "peft_autocast_adapter_dtype", LEFT("factors are in fp32; computation uses precision.compute")},
     {axolotl, "merge_lora", LEFT("`ndparallel merge` does it")},
-    {axolotl, "unfrozen_parameters", LIST(read.unfrozen), SETTLED_BY("model.trained"),
-     .why = "regular expressions of whole tensors; beside an adapter its factors are trained"},
+    {axolotl, "unfrozen_parameters", LIST(read.unfrozen), SETTLED_BY("model.trained")},
     {axolotl, "optim_target_modules lisa_*", REFUSED(all_trained)},
     {axolotl, "freeze_mm_modules", LEFT("only the text is trained; other parts stay as they are")},
     {axolotl, "is_multimodal image_size image_resize_algorithm", REFUSED(no_images)},
@@ -189,8 +188,10 @@ static const import_key keys[] = {
     {axolotl, "warmup_steps", NUMBER(read.warmup, "[0, 1073741824]")},
     {axolotl, "warmup_ratio", NUMBER(read.warmup_ratio, "[0, 1]")},
     {axolotl, "neftune_noise_alpha noisy_embedding_alpha", REFUSED("noise on embeddings is not supported")},
-    {axolotl, "label_smoothing_factor use_eaft kd_*", REFUSED(one_loss)},
-    {axolotl, "eaft_*", LEFT(one_loss)},
+    {axolotl, "label_smoothing_factor kd_*", REFUSED(one_loss)},
+    {axolotl, "use_eaft", WORD(read.entropy, truth), SETTLED_BY("loss.token_weight")},
+    {axolotl, "eaft_alpha", NUMBER(job.loss.entropy_alpha, "(0, inf)")},
+    {axolotl, "eaft_k", INT(job.loss.entropy_k, 2, NDP_MOST_TOP)},
     {axolotl, "trainer_cls", REFUSED("a class of another program, which could change the training")},
 
     /* precision, memory, kernels */

@@ -132,7 +132,10 @@ static const import_key keys[] = {
     {trainer, "warmup_ratio", NUMBER(read.warmup_ratio, "[0, 1]")},
     {trainer, "neftune_noise_alpha", REFUSED("noise on embeddings is not supported")},
     {trainer, "label_smoothing_factor", REFUSED(one_loss)},
-    {lf, "use_dft_loss use_asft_loss asft_alpha use_eaft_loss eaft_alpha", REFUSED(one_loss)},
+    {lf, "use_asft_loss asft_alpha", REFUSED(one_loss)},
+    {lf, "use_dft_loss", WORD(read.probability, truth), SETTLED_BY("loss.token_weight")},
+    {lf, "use_eaft_loss", WORD(read.entropy, truth), SETTLED_BY("loss.token_weight")},
+    {lf, "eaft_alpha", NUMBER(job.loss.entropy_alpha, "(0, inf)")},
     {lf, "train_mm_proj_only", REFUSED(no_images)},
 
     /* precision, memory, ranks */

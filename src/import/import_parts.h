@@ -139,6 +139,7 @@ struct import_values {
     char *revision, *eos_token, *bos_token, *unk_token;
     ndp_strings added_tokens, unfrozen; /* tokens that the vocabulary has to have; patterns of parameters */
     int router_logits, reinit, quadratic;
+    int entropy, probability;                 /* WORD_YES: tokens have such weights */
     int peft, answers_only;                   /* TRL's */
     double smoothing;                         /* of its pairs */
     int ignored;                              /* a word that changes nothing */

@@ -1,6 +1,8 @@
-/* Losses of preference data: what Axolotl's key rl and the keys beside it mean, which it hands to TRL's trainers
- * (core/builders/rl.py). */
+/* Weights of tokens, and losses of preference data: what Axolotl's key rl and the keys beside it mean, which it hands
+ * to TRL's trainers (core/builders/rl.py). */
 #include "import/import_parts.h"
+
+#include <string.h>
 
 /* Axolotl's reward_model: true, which may come after its data sets. */
 static bool rewards(const ndp_import *m) {
@@ -40,6 +42,26 @@ static ndp_status refuse_packing(ndp_import *m) {
                   : NDP_OK;
 }
 
+/* Keys of weights that are off are of no effect; preference data have none. LLaMA-Factory divides entropies by 3. */
+static ndp_status finish_weights(ndp_import *m) {
+    ndp_token_weight *kind = &m->job.loss.token_weight;
+    if (!ndp_import_is_set(&m->notes, "loss.token_weight") && !m->read.pairs)
+        *kind = m->read.probability == WORD_YES ? NDP_TOKEN_WEIGHT_PROBABILITY
+                : m->read.entropy == WORD_YES   ? NDP_TOKEN_WEIGHT_ENTROPY
+                                                : NDP_TOKEN_WEIGHT_NONE;
+    if (*kind != NDP_TOKEN_WEIGHT_ENTROPY) {
+        ndp_config defaults;
+        NDP_TRY(ndp_config_init(&defaults));
+        m->job.loss.entropy_k = defaults.loss.entropy_k, m->job.loss.entropy_alpha = defaults.loss.entropy_alpha;
+        ndp_config_release(&defaults);
+        for (int i = 0; i < ndp_option_count; i++)
+            m->imported[i] &= strncmp(ndp_options[i].key, "entropy_", strlen("entropy_")) != 0;
+    } else if (!ndp_import_is_axolotl(m) && !ndp_import_is_set(&m->notes, "loss.entropy_unit")) {
+        m->job.loss.entropy_unit = 3;
+    }
+    return NDP_OK;
+}
+
 ndp_status ndp_import_finish_preference(ndp_import *m) {
     static const ndp_loss losses[] = {
         [PAIRS_DPO] = NDP_LOSS_DPO,     [PAIRS_IPO] = NDP_LOSS_DPO,      [PAIRS_HINGE] = NDP_LOSS_DPO,
@@ -50,6 +72,7 @@ ndp_status ndp_import_finish_preference(ndp_import *m) {
                                                                 [PAIRS_ROBUST] = NDP_LOSS_ROBUST,
                                                                 [PAIRS_APO_ZERO] = NDP_LOSS_APO_ZERO};
     const import_values *read = &m->read;
+    NDP_TRY(finish_weights(m));
     if (!read->pairs)
         return NDP_OK;
     m->job.loss.name = losses[read->pairs];

@@ -103,27 +103,29 @@ void ndp_job_choose_model(ndp_job *j) {
     const ndp_config *c = j->config;
     ndp_dtype compute = j->planned.fp8 ? NDP_BF16 : c->precision.compute;
     int64_t length = c->data.sequence_length;
-    j->model = (ndp_model_opts){.mode = NDP_MODEL_TRAIN,
-                                .rows = length * j->batch.micro_batch,
-                                .keys = 0,
-                                .positions = length,
-                                .compute = compute,
-                                .master = ndp_wide(compute),
-                                .weights = c->precision.weights,
-                                .states = c->precision.states,
-                                .window = c->model.sliding_window,
-                                .preference = ndp_config_preference(c),
-                                .samples = j->batch.micro_batch,
-                                .own_rows = c->train.own_batches,
-                                .row_loss = c->train.own_logits,
-                                .router = {c->moe.balance, c->moe.balance_coef, c->moe.z_loss, c->moe.bias_rate},
-                                .frozen = (const char *const *)c->model.frozen.items,
-                                .n_frozen = c->model.frozen.n,
-                                .trained = (const char *const *)c->model.trained.items,
-                                .n_trained = c->model.trained.n,
-                                .adapter = adapter_of(c),
-                                .routes = c->moe.routes ? NDP_ROUTES_GIVEN : 0,
-                                .base = c->adapter.type == NDP_ADAPTER_QLORA ? c->adapter.base : NDP_PACKING_NONE};
+    j->model = (ndp_model_opts){
+        .mode = NDP_MODEL_TRAIN,
+        .rows = length * j->batch.micro_batch,
+        .keys = 0,
+        .positions = length,
+        .compute = compute,
+        .master = ndp_wide(compute),
+        .weights = c->precision.weights,
+        .states = c->precision.states,
+        .window = c->model.sliding_window,
+        .preference = ndp_config_preference(c),
+        .token_weight = {c->loss.token_weight, c->loss.entropy_k, c->loss.entropy_alpha, c->loss.entropy_unit},
+        .samples = j->batch.micro_batch,
+        .own_rows = c->train.own_batches,
+        .row_loss = c->train.own_logits,
+        .router = {c->moe.balance, c->moe.balance_coef, c->moe.z_loss, c->moe.bias_rate},
+        .frozen = (const char *const *)c->model.frozen.items,
+        .n_frozen = c->model.frozen.n,
+        .trained = (const char *const *)c->model.trained.items,
+        .n_trained = c->model.trained.n,
+        .adapter = adapter_of(c),
+        .routes = c->moe.routes ? NDP_ROUTES_GIVEN : 0,
+        .base = c->adapter.type == NDP_ADAPTER_QLORA ? c->adapter.base : NDP_PACKING_NONE};
     j->model.documents = ndp_preference_documents(&j->model.preference, j->batch.micro_batch);
 }
 

@@ -27,6 +27,11 @@ void ndp_head_loss(const ndp_model *m, ndp_graph *g, int x, int w, const ndp_op_
     int outs[4] = {NDP_NONE, NDP_NONE, trains ? ndp_graph_param_grad(g, w) : NDP_NONE, NDP_NONE};
     ndp_op_attr how = *attr;
     how.values = own && !attr->train;
+    const ndp_token_weighting *weight = &m->opts.token_weight;
+    if (attr->train)
+        how.loss = (int)weight->kind;
+    if (attr->train && weight->kind == NDP_TOKEN_WEIGHT_ENTROPY)
+        how.choices = weight->k, how.gamma = weight->alpha, how.scale = 1 / weight->unit;
     const ndp_op *loss = m->opts.row_loss && attr->train ? &ndp_op_row_loss : &ndp_op_xent;
     ndp_graph_op(g, loss, &how, "nll", ins, 4, outs, how.values ? 4 : trains ? 3 : attr->train ? 2 : 1);
     int sum = data(m, g, NDP_INPUT_LOSS), weighted = own && attr->train;

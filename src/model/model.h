@@ -12,6 +12,7 @@
 #include "model/adapter.h"
 #include "ops/preference.h"
 #include "ops/router_losses.h"
+#include "ops/token_weight.h"
 #include "ops/update.h"
 
 /* Units of a kind share a graph; which of their buffers are frozen, and what the backward goes through, makes more. */
@@ -41,17 +42,18 @@ typedef struct ndp_group_names {
 
 typedef struct ndp_model_opts {
     ndp_model_mode mode;
-    int64_t rows;              /* T: tokens of a micro-batch, or of a chunk */
-    int64_t keys;              /* rows of the KV cache (CACHED) */
-    int64_t texts;             /* that the cache is of, each of keys / texts rows (CACHED); 0: one */
-    int64_t positions;         /* rows of the RoPE tables */
-    ndp_dtype compute;         /* storage of activations and gathered weights: fp32, bf16, fp64 */
-    ndp_dtype master;          /* of master weights, gradients, optimizer state: fp32, or fp64 with fp64; */
-    ndp_dtype weights, states; /* bf16 instead of that, of master weights (with `compute` bf16), of the state */
-    int window;                /* of all layers; 0: what the model says */
-    ndp_preference preference; /* the loss of pairs of documents; kind 0: the loss of tokens */
-    int documents;             /* of a micro-batch, with such a loss: an even number */
-    int samples;               /* of a micro-batch; 0: one */
+    int64_t rows;                     /* T: tokens of a micro-batch, or of a chunk */
+    int64_t keys;                     /* rows of the KV cache (CACHED) */
+    int64_t texts;                    /* that the cache is of, each of keys / texts rows (CACHED); 0: one */
+    int64_t positions;                /* rows of the RoPE tables */
+    ndp_dtype compute;                /* storage of activations and gathered weights: fp32, bf16, fp64 */
+    ndp_dtype master;                 /* of master weights, gradients, optimizer state: fp32, or fp64 with fp64; */
+    ndp_dtype weights, states;        /* bf16 instead of that, of master weights (with `compute` bf16), of the state */
+    int window;                       /* of all layers; 0: what the model says */
+    ndp_preference preference;        /* the loss of pairs of documents; kind 0: the loss of tokens, */
+    ndp_token_weighting token_weight; /* which may have weights in training */
+    int documents;                    /* of a micro-batch, with such a loss: an even number */
+    int samples;                      /* of a micro-batch; 0: one */
     /* Rows of the user's own: in training each has a weight; a scoring pass keeps what it says of each. Not with a loss
      * of pairs. */
     bool own_rows;

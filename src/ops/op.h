@@ -62,7 +62,7 @@ typedef enum ndp_collective {
     X(int, window)         /* attention: a query sees this many latest keys, itself included; 0: all */ \
     X(double, scale)       /* attention: on q.k; scale: on x; mean_squares: on the sum; dora_squares: on b a; pair_loss: \
                               beta; pair_rows: on the nll; clip_factor: on the gradient; route: on weights, 0: none; \
-                              router_bias_step: the rate; \
+                              router_bias_step: the rate; xent*: on the entropy of a token's weight; \
                               swiglu_clipped: on the gate in the sigmoid */ \
     X(double, cap)         /* attention: on scores, cap, xent*: on logits: c tanh(x / c); 0: none; swiglu_clipped: \
                               the limit */ \
@@ -106,13 +106,13 @@ typedef enum ndp_collective {
     X(int, peer)           /* send, recv: the other rank's place in the group */ \
     X(int, tag)            /* send, recv: of the message; dropout: which one of the unit */ \
     X(int, mask)           /* count_valid: bits that a number must have to count */ \
-    X(int, loss)           /* pair_loss: an ndp_preference_kind */ \
-    X(double, gamma)       /* pair_loss */ \
+    X(int, loss)           /* pair_loss: an ndp_preference_kind; xent*, with train: an ndp_token_weight */ \
+    X(double, gamma)       /* pair_loss; xent*: the exponent of such a weight */ \
     X(double, center)      /* pair_loss: of the squared sum of two rewards */ \
     X(double, label_smoothing) \
     X(double, desirable_weight) \
     X(double, undesirable_weight) \
-    X(int, choices)        /* route: experts of a row */ \
+    X(int, choices)        /* route: experts of a row; xent*: largest logits that a token's weight is made of */ \
     X(int, experts)        /* route_order: of this rank, from attr.first on; route_exchange: of all ranks */ \
     X(int64_t, capacity)       /* route_exchange: choices of a rank's experts that a round takes, at least K; \
                               route_order: sorted rows; 0: all. conv_step, delta_step: rows of a text */ \
@@ -422,11 +422,13 @@ typedef enum ndp_op_kind {
  *                 lowest of equal ones (exact below 2^24). With attr.train dx and dw are gradients of sum(nll * scale),
  *                 dw accumulating if attr.accumulate. With attr.values: the entropy of softmax(logits) and that id;
  *                 a row with NDP_LABEL_NONE has nll 0 then, and one with label < 0 has values 0.
- * xent_logits     (x [R,C], w [V,C], labels~ [R,1])            -> logits [R,V] wide, stats [R,3 or 5] wide
+ *                 attr.loss: nll is times the row's weight (ops/token_weight.h), which has no gradient.
+ * xent_logits     (x [R,C], w [V,C], labels~ [R,1])            -> logits [R,V] wide, stats [R,3 or more] wide
  *                 of a slice of the vocabulary, ids attr.first on. stats of a row: the maximum of its attr.vocab real
  *                 columns, the sum of exp(logit - maximum), the label's logit if it is in the slice, else 0; of label
  *                 NDP_LABEL_BEST the slice's best id. With attr.values also the mean of its logits by softmax, and
- *                 that id. All 0 where label < 0; then, or when no row has a label, the logits may be anything.
+ *                 that id; with a weight by entropy its attr.choices largest logits, -inf where it has fewer. All 0
+ *                 where label < 0; then, or when no row has a label, the logits may be anything.
  * xent_grad       (logits [R,V] wide, stats [P*R,.] wide, x [R,C], w [V,C], labels~ [R,1], scale [1,1] or [R,1] fp64)
  *                                                              -> nll [R,1] wide, dx? [R,C], dw? [V,C], values? [R,2]
  *                 xent's results from the stats of all P = attr.parts slices (row p*R + t: row t of slice p) and the

@@ -36,7 +36,7 @@ const ndp_op ndp_op_xent = {
     .shape = shape,
     .backward = backward,
     .cost = cost,
-    .reads = NDP_READS_vocab | NDP_READS_cap | NDP_READS_train | NDP_READS_first | NDP_READS_values,
+    .reads = NDP_READS_vocab | NDP_READS_cap | NDP_READS_train | NDP_READS_first | NDP_READS_values | NDP_READS_WEIGHT,
     NDP_FLOWS(
         {.in = {NDP_IS(OPERAND, 0, "tC"), NDP_IS(OPERAND, 1, "VC"), NDP_IS(OPERAND, 2, "t1"), NDP_IS(OPERAND, 3, "t1")},
          .out = {NDP_IS(RESULT, 0, "t1"), NDP_IS(D_OPERAND, 0, "tC"), NDP_IS(D_OPERAND, 1, "VC"),

@@ -12,6 +12,9 @@ ndp_status ndp_xent_check(const ndp_op_call *c, const ndp_view *x, const ndp_vie
                     op, NDP_SHAPE_ARGS(*labels), NDP_SHAPE_ARGS(*x));
     NDP_SHAPE_CHECK(vocab >= 0 && vocab <= w->rows, "%s: %lld of the columns of w " NDP_SHAPE " are real", op,
                     (long long)vocab, NDP_SHAPE_ARGS(*w));
+    int top = ndp_top_count(c->attr);
+    NDP_SHAPE_CHECK(top >= 0 && top <= NDP_MOST_TOP && (top == 0 || !c->attr->values),
+                    "%s: a weight by %d largest logits, at most %d, and no values beside it", op, top, NDP_MOST_TOP);
     return NDP_OK;
 }
 

@@ -6,9 +6,12 @@
 #ifndef NDP_OPS_XENT_ROWS_H
 #define NDP_OPS_XENT_ROWS_H
 
-#include "ops/op.h"
+#include "ops/token_weight.h"
 
 enum { NDP_XENT_VALUES = 2 }; /* columns: the entropy, the best id */
+
+/* Of a token's weight. */
+#define NDP_READS_WEIGHT (NDP_READS_loss | NDP_READS_choices | NDP_READS_scale | NDP_READS_gamma)
 
 /* Absent gradients, and values, have no rows. */
 typedef struct ndp_xent_rows {
@@ -62,8 +65,11 @@ ndp_status ndp_xent_run_chunks(const ndp_op_call *c, int64_t rows, ndp_dtype log
 /* ---- xent_logits, xent_grad ---- */
 
 /* Columns of the statistics: maximum, sum, the label's logit; with attr.values also the slice's mean logit and its best
- * id. */
-static inline int ndp_xent_stats(const ndp_op_call *c) { return 3 + (c->attr->values ? NDP_XENT_VALUES : 0); }
+ * id; its largest logits, if a token's weight is made of them. */
+enum { NDP_XENT_STATS = 3 }; /* without those */
+static inline int ndp_xent_stats(const ndp_op_call *c) {
+    return NDP_XENT_STATS + (c->attr->values ? NDP_XENT_VALUES : 0) + ndp_top_count(c->attr);
+}
 
 enum { NDP_XENT_G_LOGITS, NDP_XENT_G_STATS, NDP_XENT_G_X, NDP_XENT_G_W, NDP_XENT_G_LABELS, NDP_XENT_G_SCALE };
 

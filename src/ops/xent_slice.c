@@ -25,7 +25,7 @@ const ndp_op ndp_op_xent_logits = {
     .rows = NDP_ROWS_ALIKE,
     .shape = logits_shape,
     .cost = logits_cost,
-    .reads = NDP_READS_vocab | NDP_READS_cap | NDP_READS_train | NDP_READS_first | NDP_READS_values,
+    .reads = NDP_READS_vocab | NDP_READS_cap | NDP_READS_train | NDP_READS_first | NDP_READS_values | NDP_READS_WEIGHT,
     NDP_FLOWS({.node = &ndp_op_xent,
                .in = {NDP_IS(OPERAND, 0, "tC"), NDP_IS(OPERAND, 1, "vC"), NDP_IS(OPERAND, 2, "t1")},
                .out = {NDP_IS(LOGITS, 0, "tv"), NDP_IS(STATISTICS, 0, "t.")}}),
@@ -65,8 +65,8 @@ const ndp_op ndp_op_xent_grad = {
     .rows = NDP_ROWS_SUMMED,
     .shape = grad_shape,
     .cost = grad_cost,
-    .reads = NDP_READS_vocab | NDP_READS_cap | NDP_READS_train | NDP_READS_first | NDP_READS_values | NDP_READS_parts |
-             NDP_READS_wide_grad,
+    .reads = NDP_READS_vocab | NDP_READS_cap | NDP_READS_train | NDP_READS_first | NDP_READS_values | NDP_READS_WEIGHT |
+             NDP_READS_parts | NDP_READS_wide_grad,
     NDP_FLOWS({.node = &ndp_op_xent,
                .in = {NDP_IS(LOGITS, 0, "tv"), NDP_IS(STATISTICS, 0, ".."), NDP_IS(OPERAND, 0, "tC"),
                       NDP_IS(OPERAND, 1, "vC"), NDP_IS(OPERAND, 2, "t1"), NDP_IS(OPERAND, 3, "t1")},

@@ -1,5 +1,6 @@
 /* The head on both devices: slices of the vocabulary put together are the whole, and logits far apart. */
 #include "op_test.h"
+#include "ops/token_weight.h"
 
 static ndp_view one_double(double x) {
     ndp_view v = matrix(NDP_F64, 1, 1);
@@ -32,7 +33,8 @@ typedef struct slicing {
 static void xent_in_slices(const slicing *s, const ndp_op_attr *whole, const ndp_view *in, const ndp_view *out,
                            const ndp_device *device) {
     int64_t t = in[0].rows;
-    ndp_view logits[4], stats = matrix(out[0].dtype, s->parts * t, whole->values ? 5 : 3), w[4];
+    ndp_view logits[4], w[4];
+    ndp_view stats = matrix(out[0].dtype, s->parts * t, (whole->values ? 5 : 3) + ndp_top_count(whole));
     ndp_op_attr attr[4];
     for (int64_t p = 0, first = 0; p < s->parts; first += s->vocab[p++]) {
         attr[p] = *whole;
@@ -210,6 +212,112 @@ static void values_of_rows(void **state) {
     }
 }
 
+/* Of row t, in fp64, by the definitions: logits are sorted. */
+static double weight_by_hand(const ndp_op_attr *attr, const ndp_view *in, int64_t t) {
+    double logits[97], sum = 0, entropy = 0, label = 0;
+    for (int64_t v = 0; v < attr->vocab; v++) {
+        double logit = 0;
+        for (int64_t c = 0; c < in[0].cols; c++)
+            logit += ndp_view_get(&in[0], t, c) * ndp_view_get(&in[1], v, c);
+        logit = attr->cap > 0 ? attr->cap * tanh(logit / attr->cap) : logit;
+        label = v == (int64_t)ndp_view_get(&in[2], t, 0) ? logit : label;
+        int64_t at = v;
+        for (; at > 0 && logits[at - 1] < logit; at--)
+            logits[at] = logits[at - 1];
+        logits[at] = logit;
+    }
+    int64_t k = attr->loss == NDP_TOKEN_WEIGHT_ENTROPY && attr->choices < attr->vocab ? attr->choices : attr->vocab;
+    for (int64_t i = 0; i < k; i++)
+        sum += exp(logits[i]);
+    for (int64_t i = 0; i < k; i++)
+        entropy -= exp(logits[i]) / sum * (logits[i] - log(sum));
+    return attr->loss == NDP_TOKEN_WEIGHT_PROBABILITY ? exp(label) / sum : pow(attr->scale * entropy, attr->gamma);
+}
+
+/* Results of rows with weights are those without, of rows whose scale is times the weight: whole and in slices, with
+ * equal logits and fewer than k, on both devices. */
+static void weights_of_tokens(void **state) {
+    (void)state;
+    static const slicing cases[] = {{1, {97}, {3}}, {3, {40, 1, 56}, {0, 5, 1}}, {4, {50, 0, 30, 17}, {0, 2, 1, 0}}};
+    for (int i = 0; i < 18 * NDP_COUNT(cases); i++) {
+        ndp_dtype type = (ndp_dtype[]){NDP_F64, NDP_F32, NDP_BF16}[i % 3];
+        const ndp_device *device = type == NDP_F64 ? &ndp_device_ref : tested();
+        ndp_op_attr attr = {.vocab = 97, .train = true, .cap = i / 3 % 2 ? 3 : 0}, with = attr;
+        with.loss = i / 6 % 3 ? NDP_TOKEN_WEIGHT_ENTROPY : NDP_TOKEN_WEIGHT_PROBABILITY;
+        with.choices = i / 6 % 3 == 1 ? 20 : NDP_MOST_TOP, with.gamma = i % 2 ? 1 : 0.6, with.scale = 0.3;
+        ndp_view in[NDP_OP_MAX_IN] = {random_matrix(type, 70, 19, 1), random_matrix(type, 100, 19, 2),
+                                      random_ints(70, -9, 97, 3), matrix(NDP_F64, 70, 1)};
+        ndp_view out[3][NDP_OP_MAX_OUT] = {{{0}}}, weights = matrix(NDP_F64, 70, 1);
+        for (int64_t v = 0; v < 97; v += 5) /* each of these logits is there twice */
+            for (int64_t c = 0; c < 19; c++)
+                ndp_view_set(&in[1], (v + 3) % 97, c, ndp_view_get(&in[1], v, c));
+        for (int64_t t = 0; t < 70; t++)
+            ndp_view_set(&weights, t, 0, weight_by_hand(&with, in, t)), ndp_view_set(&in[3], t, 0, 0.37);
+        for (int k = 0; k < 3; k++) {
+            make_outputs(&ndp_op_xent, k ? &with : &attr, in, out[k], k == 2 ? 5 : 7);
+            if (k == 2)
+                out[k][1] = matrix(out[0][0].dtype, 70, 19), xent_in_slices(&cases[i / 18], &with, in, out[k], device);
+            else if (k == 1)
+                run_op(&ndp_op_xent, &with, in, out[k], device, 2);
+        }
+        for (int64_t t = 0; t < 70; t++)
+            ndp_view_set(&in[3], t, 0, 0.37 * ndp_view_get(&weights, t, 0));
+        run_op(&ndp_op_xent, &attr, in, out[0], device, 2);
+        for (int64_t t = 0; t < 70; t++)
+            ndp_view_set(&out[0][0], t, 0, ndp_view_get(&out[0][0], t, 0) * ndp_view_get(&weights, t, 0));
+        double allowed = type == NDP_F64 ? 1e-13 : type == NDP_F32 ? 2e-6 : 4e-3;
+        for (int o = 0; o < 6; o++) {
+            double far = distance(&out[1 + o / 3][o % 3], &out[0][o % 3]);
+            if (!(far <= allowed))
+                fail_msg("case %d, slices %d, output %d, %s: off by %g", i, o / 3, o % 3, ndp_dtype_name(type), far);
+        }
+        for (int k = 0; k < 3; k++)
+            free_matrices(out[k], 3);
+        free_matrices(in, 4);
+        free_matrices(&weights, 1);
+    }
+}
+
+/* The loss, and squares of its gradient, as axolotl.monkeypatch.loss.eaft has them of the same logits in fp64, with
+ * weights that are made in fp32. */
+static void weights_are_those_of_axolotl(void **state) {
+    (void)state;
+    static const struct {
+        int k;
+        double alpha, loss, squares, element;
+    } golden[] = {{20, 1, 11.0586512409, 1.3112215266, 0.00253542554148},
+                  {5, 0.5, 5.52140884228, 0.324411978037, 0.00125299864909}};
+    enum { T = 6, V = 30 };
+    for (int i = 0; i < NDP_COUNT(golden); i++) {
+        ndp_op_attr attr = {.vocab = V,
+                            .train = true,
+                            .loss = NDP_TOKEN_WEIGHT_ENTROPY,
+                            .choices = golden[i].k,
+                            .gamma = golden[i].alpha,
+                            .scale = 1};
+        ndp_view in[NDP_OP_MAX_IN] = {matrix(NDP_F64, T, V), matrix(NDP_F64, V, V), random_ints(T, 0, V, 3),
+                                      one_double(1.0 / 5)},
+                 out[NDP_OP_MAX_OUT] = {{0}};
+        for (int64_t v = 0; v < V; v++)
+            ndp_view_set(&in[1], v, v, 1);
+        for (int64_t t = 0; t < T; t++) {
+            ((int32_t *)in[2].data)[t * in[2].ld] = t == 2 ? -100 : (int32_t)(7 * t % V);
+            for (int64_t v = 0; v < V; v++)
+                ndp_view_set(&in[0], t, v, 3 * sin(1.7 * (double)t + 0.9 * (double)v));
+        }
+        make_outputs(&ndp_op_xent, &attr, in, out, 7);
+        run_op(&ndp_op_xent, &attr, in, out, &ndp_device_ref, 1);
+        double loss = 0;
+        for (int64_t t = 0; t < T; t++)
+            loss += ndp_view_get(&out[0], t, 0) / 5;
+        assert_true(fabs(loss / golden[i].loss - 1) < 1e-6);
+        assert_true(fabs(dot(&out[1], &out[1]) / golden[i].squares - 1) < 1e-6);
+        assert_true(fabs(ndp_view_get(&out[1], 4, 3) / golden[i].element - 1) < 1e-6);
+        free_matrices(in, 4);
+        free_matrices(out, 3);
+    }
+}
+
 /* Logits far apart: no overflow, and a loss that is their distance. */
 static void xent_of_extreme_logits(void **state) {
     (void)state;
@@ -232,7 +340,9 @@ static void xent_of_extreme_logits(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(slices_equal_xent), cmocka_unit_test(the_best_id),
-                                       cmocka_unit_test(values_of_rows), cmocka_unit_test(xent_of_extreme_logits)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slices_equal_xent), cmocka_unit_test(the_best_id),
+        cmocka_unit_test(weights_of_tokens), cmocka_unit_test(weights_are_those_of_axolotl),
+        cmocka_unit_test(values_of_rows),    cmocka_unit_test(xent_of_extreme_logits)};
     return end_of_ops(cmocka_run_group_tests(tests, NULL, NULL));
 }

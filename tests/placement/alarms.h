@@ -92,6 +92,7 @@ static inline void check_layout_sizes(alarms *a) {
                 if (bits % 3 == 2)
                     y.pairs = (ndp_preference_kind)(1 + (i + bits) % (NDP_PREFERENCE_KINDS - 1));
                 y.row_loss = bits % 3 == 1;
+                y.weight = bits % 3 == 0 ? (ndp_token_weight)(i % 3) : NDP_TOKEN_WEIGHT_NONE;
                 if (bits % 5 == 1)
                     y.frozen = frozen, y.n_frozen = 1 + i % 2;
                 else if (bits % 4 == 2)

@@ -31,7 +31,8 @@ typedef struct world_way {
     ndp_packing base;
     const char *table;         /* a CSV instead of `kind` and `chunks`; NULL: none */
     ndp_preference_kind pairs; /* the loss of pairs of documents; 0: that of tokens, */
-    bool row_loss;             /* which is a function of logits */
+    bool row_loss;             /* which is a function of logits, */
+    ndp_token_weight weight;   /* or has weights of tokens */
     ndp_router_opts router;
 } world_way;
 
@@ -159,6 +160,7 @@ static inline void world_init(planned *w, const char *name, const ndp_facts *f, 
         mo.adapter.targets = modules ? single : mo.adapter.targets;
     }
     mo.row_loss = y->row_loss, mo.router = y->router;
+    mo.token_weight = (ndp_token_weighting){y->weight, 5, 1, 1};
     if (y->pairs)
         mo.preference = tiny_preference((int)y->pairs), mo.documents = WORLD_DOCUMENTS;
     CHECK_OK(ndp_decoder_build(f, &mo, &w->model));

@@ -22,13 +22,16 @@ struct softmax_rows {
     float cap;
     int parts;   /* of the statistics; 0: they are made of the logits */
     bool wanted; /* values */
+    int weight;  /* an ndp_token_weight, */
+    int top;     /* made of so many largest logits; 0: of none */
+    float alpha, by;
 };
 
 /* Of the real columns: the sum is of exp(logit - max); at_label is 0 when the label is in another slice, and of
  * NDP_LABEL_BEST the id with the largest logit. Where values are wanted: `mean`, of the logits by softmax, and `best`,
- * that id. */
+ * that id. `entropy`: of the largest logits, where a weight is made of it. */
 struct row_stats {
-    float max, sum, at_label, mean, best;
+    float max, sum, at_label, mean, best, entropy;
 };
 
 static __device__ __forceinline__ float capped(float x, float cap) { return cap > 0 ? cap * tanhf(x / cap) : x; }
@@ -89,7 +92,7 @@ static __device__ row_stats stats_of(const softmax_rows &s, int64_t r, int64_t c
     }
     float most = block_max(max, room);
     sum = max == most ? sum : sum * expf(max - most);
-    return {most, ndp_block_sum(sum, room + NDP_WARP), at_label, 0, 0};
+    return {most, ndp_block_sum(sum, room + NDP_WARP), at_label, 0, 0, 0};
 }
 
 /* The id of the first column whose logit is the row's maximum; `raw`: the logits are not capped yet. */
@@ -133,11 +136,65 @@ static __device__ void find_values(const softmax_rows &s, int64_t r, int label, 
         all.at_label = all.best;
 }
 
+/* The entropy of softmax over the s.top largest of n numbers at(i); to.data: they are written behind row r's statistics
+ * too, -inf where there are fewer. Each round finds the next largest number, and how often it is there. */
+template <typename Number>
+static __device__ float top_entropy(const softmax_rows &s, int64_t r, int64_t n, Number at, const ndp_view &to) {
+    float *room = (float *)ndp_shared_bytes, before = INFINITY, first = 0, sum = 0, mean = 0;
+    int taken = 0;
+    __syncthreads(); /* the room is free, and capped logits are written */
+    while (taken < s.top) {
+        float most = -INFINITY, times = 0;
+        for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+            float x = at(i);
+            if (x < before && x >= most)
+                times = x > most ? 1 : times + 1, most = x;
+        }
+        float next = block_max(most, room);
+        float found = ndp_block_sum(most == next ? times : 0, room + NDP_WARP);
+        if (next == -INFINITY)
+            break;
+        int many = found < (float)(s.top - taken) ? (int)found : s.top - taken;
+        first = taken == 0 ? next : first;
+        float e = (float)many * expf(next - first);
+        sum += e, mean += e * (next - first);
+        for (int i = threadIdx.x; to.data && i < many; i += blockDim.x)
+            ndp_set(to, r, NDP_XENT_STATS + taken + i, next);
+        taken += many;
+        before = next;
+    }
+    for (int i = taken + threadIdx.x; to.data && i < s.top; i += blockDim.x)
+        ndp_set(to, r, NDP_XENT_STATS + i, -INFINITY);
+    return sum > 0 ? logf(sum) - mean / sum : 0;
+}
+
+/* Of the row's logits; `raw`: they are not capped yet. */
+static __device__ float entropy_of(const softmax_rows &s, int64_t r, bool raw, const ndp_view &to) {
+    ndp_view real = real_of(s);
+    auto logit = [&](int64_t i) { return raw ? capped(ndp_get(real, r, i), s.cap) : ndp_get(real, r, i); };
+    return top_entropy(s, r, s.vocab, logit, to);
+}
+
+/* Of the largest logits of all slices. */
+static __device__ float entropy_of_slices(const softmax_rows &s, int64_t r) {
+    int64_t rows = s.logits.rows;
+    auto logit = [&](int64_t i) { return ndp_get(s.stats, i / s.top * rows + r, NDP_XENT_STATS + i % s.top); };
+    return top_entropy(s, r, (int64_t)s.parts * s.top, logit, ndp_view{});
+}
+
+/* The weight of a row in the loss (ops/token_weight.h). */
+static __device__ double weight_of(const softmax_rows &s, const row_stats &all) {
+    double nll = log((double)all.sum) + (double)all.max - (double)all.at_label;
+    return s.weight == NDP_TOKEN_WEIGHT_ENTROPY       ? pow((double)s.by * fmax((double)all.entropy, 0.0), (double)s.alpha)
+           : s.weight == NDP_TOKEN_WEIGHT_PROBABILITY ? exp(-nll)
+                                                      : 1;
+}
+
 /* Row r of all slices together. */
 static __device__ row_stats combined(const softmax_rows &s, int64_t r, int label) {
     int64_t rows = s.logits.rows;
     bool found = false, best = label == NDP_LABEL_BEST;
-    row_stats all = {-INFINITY, 0, 0, 0, 0};
+    row_stats all = {-INFINITY, 0, 0, 0, 0, 0};
     for (int p = 0; p < s.parts; p++)
         all.max = fmaxf(all.max, ndp_get(s.stats, p * rows + r, 0));
     for (int p = 0; p < s.parts; p++) {
@@ -156,9 +213,10 @@ static __device__ row_stats combined(const softmax_rows &s, int64_t r, int label
 /* Softmax times the slope of the cap, times the scale. In bf16 it takes the place of other columns' logits: all threads
  * have read a tile of columns before any of it is written, and it lies before what is not yet read. `raw`: the logits
  * are not capped yet. */
-static __device__ void gradient(const softmax_rows &s, int64_t r, const row_stats &all, bool ignored, bool raw) {
+static __device__ void gradient(const softmax_rows &s, int64_t r, const row_stats &all, double scale, bool ignored,
+                                bool raw) {
     ndp_view real = real_of(s);
-    float factor = (float)(scale_of(s, r) / all.sum), by = s.cap > 0 ? 1 / s.cap : 0;
+    float factor = (float)(scale / all.sum), by = s.cap > 0 ? 1 / s.cap : 0;
     __syncthreads(); /* all threads have read the label's logit, which one of them overwrites */
     for (int64_t tile = 0; tile < s.dlogits.cols; tile += blockDim.x * NDP_LANES) {
         int64_t c = tile + threadIdx.x * NDP_LANES;
@@ -177,10 +235,10 @@ static __device__ void gradient(const softmax_rows &s, int64_t r, const row_stat
 }
 
 /* The label's element: rounded once, since the difference cancels. */
-static __device__ float gradient_at_label(const softmax_rows &s, int64_t r, const row_stats &all) {
+static __device__ float gradient_at_label(const softmax_rows &s, const row_stats &all, double scale) {
     double p = exp((double)all.at_label - (double)all.max) / (double)all.sum,
            by = s.cap > 0 ? (double)all.at_label / (double)s.cap : 0;
-    return (float)((p - 1) * (1 - by * by) * scale_of(s, r));
+    return (float)((p - 1) * (1 - by * by) * scale);
 }
 
 /* The loss of a row, and its gradient where dlogits are there. */
@@ -189,17 +247,20 @@ static __global__ void __launch_bounds__(THREADS, 2) ndp_loss_kernel(softmax_row
     int label = ndp_int(s.labels, r);
     int64_t column = label_column(s, label);
     bool best = label == NDP_LABEL_BEST;
-    row_stats all = {0, 1, 0, 0, 0};
+    row_stats all = {0, 1, 0, 0, 0, 0};
     if (label >= 0)
         all = s.parts ? combined(s, r, label) : stats_of(s, r, column, false);
     if (s.parts == 0)
         find_values(s, r, label, true, all);
+    if (s.top > 0 && label >= 0)
+        all.entropy = s.parts ? entropy_of_slices(s, r) : entropy_of(s, r, true, ndp_view{});
+    double weight = weight_of(s, all), scale = scale_of(s, r) * weight;
     if (s.dlogits.data)
-        gradient(s, r, all, label < 0, s.parts == 0);
+        gradient(s, r, all, scale, label < 0, s.parts == 0);
     if (threadIdx.x == 0) {
         double whole = log((double)all.sum) + (double)all.max;
         bool none = label < 0 || label == NDP_LABEL_NONE;
-        ndp_set(s.nll, r, 0, none ? 0 : best ? all.at_label : (float)(whole - (double)all.at_label));
+        ndp_set(s.nll, r, 0, none ? 0 : best ? all.at_label : (float)((whole - (double)all.at_label) * weight));
         if (s.wanted) {
             ndp_set(s.values, r, 0, label < 0 ? 0 : (float)(whole - (double)all.mean));
             ndp_set(s.values, r, 1, label < 0 ? 0 : all.best);
@@ -208,17 +269,21 @@ static __global__ void __launch_bounds__(THREADS, 2) ndp_loss_kernel(softmax_row
     if (s.dlogits.data && column >= 0) {
         __syncthreads();
         if (threadIdx.x == 0)
-            ndp_set(s.dlogits, r, column, gradient_at_label(s, r, all));
+            ndp_set(s.dlogits, r, column, gradient_at_label(s, all, scale));
     }
 }
 
 static __global__ void __launch_bounds__(THREADS, 2) ndp_stats_kernel(softmax_rows s) {
     int64_t r = blockIdx.x;
     int label = ndp_int(s.labels, r);
-    row_stats all = {0, 0, 0, 0, 0};
+    row_stats all = {0, 0, 0, 0, 0, 0};
     if (label >= 0)
         all = stats_of(s, r, label_column(s, label), true);
     find_values(s, r, label, s.cap <= 0, all);
+    if (s.top > 0 && label >= 0)
+        entropy_of(s, r, s.cap <= 0, s.stats);
+    for (int i = threadIdx.x; label < 0 && i < s.top; i += blockDim.x)
+        ndp_set(s.stats, r, NDP_XENT_STATS + i, 0);
     if (threadIdx.x == 0) {
         ndp_set(s.stats, r, 0, all.max);
         ndp_set(s.stats, r, 1, all.sum);
@@ -230,6 +295,8 @@ static __global__ void __launch_bounds__(THREADS, 2) ndp_stats_kernel(softmax_ro
 
 static ndp_status softmax(const ndp_op_call *c, void (*kernel)(softmax_rows), softmax_rows s) {
     s.vocab = c->attr->vocab, s.first = c->attr->first, s.cap = (float)c->attr->cap, s.wanted = c->attr->values;
+    s.weight = c->attr->loss, s.top = ndp_top_count(c->attr), s.alpha = (float)c->attr->gamma;
+    s.by = (float)c->attr->scale;
     unsigned threads = ndp_block_of(ndp_ceil_div(s.logits.cols, NDP_LANES), THREADS);
     return ndp_launch(c, kernel, dim3((unsigned)s.logits.rows), dim3(threads), ROOM * sizeof(float), s);
 }

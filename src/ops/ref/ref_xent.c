@@ -23,9 +23,10 @@ static size_t product_scratch(int64_t rows, const ndp_view *w) {
 
 /* Of a row's real columns: the sum is of exp(logit - max); at_label is 0 when the label is in another slice, and the id
  * with the largest logit where the label asks for that. With attr.values: `mean`, of the logits by softmax, and `best`,
- * that id. */
+ * that id. top: what a weight by entropy is made of. */
 typedef struct ref_stats {
     double max, sum, at_label, mean, best;
+    ndp_top top;
 } ref_stats;
 
 /* The label's column; -1 when it is in another slice, or there is none. */
@@ -36,7 +37,7 @@ static int64_t label_column(const ndp_op_attr *attr, const ndp_view *labels, int
 
 /* Caps the row's logits first, where attr->cap says so. */
 static ref_stats stats_of(const ndp_op_attr *attr, const ndp_xent_rows *r, int64_t t) {
-    ref_stats s = {.max = -INFINITY};
+    ref_stats s = {.max = -INFINITY, .top.k = ndp_top_count(attr)};
     for (int64_t j = 0; attr->cap > 0 && j < attr->vocab; j++)
         ndp_view_set(&r->logits, t, j, attr->cap * tanh(ndp_view_get(&r->logits, t, j) / attr->cap));
     int64_t column = label_column(attr, &r->labels, t);
@@ -44,6 +45,8 @@ static ref_stats stats_of(const ndp_op_attr *attr, const ndp_xent_rows *r, int64
         s.max = fmax(s.max, ndp_view_get(&r->logits, t, j));
     for (int64_t j = 0; j < attr->vocab; j++)
         s.sum += exp(ndp_view_get(&r->logits, t, j) - s.max);
+    for (int64_t j = 0; s.top.k > 0 && j < attr->vocab; j++)
+        ndp_top_add(&s.top, ndp_view_get(&r->logits, t, j));
     if (column >= 0)
         s.at_label = ndp_view_get(&r->logits, t, column);
     bool best = ndp_int_at(&r->labels, t) == NDP_LABEL_BEST;
@@ -62,10 +65,9 @@ static void finish_row(const ndp_op_attr *attr, const ndp_xent_rows *r, int64_t 
     int64_t label = ndp_int_at(&r->labels, t);
     bool ignored = label < 0, best = label == NDP_LABEL_BEST;
     int64_t column = label_column(attr, &r->labels, t);
-    ndp_view_set(&r->nll, t, 0,
-                 ignored || label == NDP_LABEL_NONE ? 0.0
-                 : best                             ? stats->at_label
-                                                    : log(stats->sum) + stats->max - stats->at_label);
+    double nll = log(stats->sum) + stats->max - stats->at_label;
+    double weight = ignored ? 0 : ndp_token_weight_of(attr, ndp_top_entropy(&stats->top), nll);
+    ndp_view_set(&r->nll, t, 0, ignored || label == NDP_LABEL_NONE ? 0.0 : best ? stats->at_label : nll * weight);
     if (attr->values) {
         ndp_view_set(&r->values, t, 0, ignored ? 0.0 : log(stats->sum) + stats->max - stats->mean);
         ndp_view_set(&r->values, t, 1, ignored ? 0.0 : stats->best);
@@ -73,7 +75,7 @@ static void finish_row(const ndp_op_attr *attr, const ndp_xent_rows *r, int64_t 
     for (int64_t j = 0; attr->train && j < r->logits.cols; j++) {
         double x = ndp_view_get(&r->logits, t, j), slope = attr->cap > 0 ? 1 - pow(x / attr->cap, 2) : 1;
         double p = j < attr->vocab && !ignored ? exp(x - stats->max) / stats->sum : 0.0;
-        ndp_view_set(&r->dlogits, t, j, (p - (j == column)) * slope * scale);
+        ndp_view_set(&r->dlogits, t, j, (p - (j == column)) * slope * scale * weight);
     }
 }
 
@@ -117,6 +119,8 @@ static ndp_status run_logits(const ndp_op_call *c) {
         ndp_view_set(&c->out[1], t, 2, s.at_label);
         if (c->attr->values)
             ndp_view_set(&c->out[1], t, 3, s.mean), ndp_view_set(&c->out[1], t, 4, s.best);
+        for (int i = 0; i < s.top.k; i++)
+            ndp_view_set(&c->out[1], t, NDP_XENT_STATS + i, ndp_top_at(&s.top, i));
     }
     return NDP_OK;
 }
@@ -131,7 +135,7 @@ static ref_stats combined(const ndp_op_call *c, int64_t t) {
     int64_t rows = c->in[NDP_XENT_G_X].rows;
     int64_t label = ndp_int_at(&c->in[NDP_XENT_G_LABELS], t);
     bool best = label == NDP_LABEL_BEST, values = c->attr->values;
-    ref_stats s = {.max = -INFINITY};
+    ref_stats s = {.max = -INFINITY, .top.k = ndp_top_count(c->attr)};
     for (int p = 0; p < c->attr->parts; p++)
         s.max = fmax(s.max, ndp_view_get(stats, p * rows + t, 0));
     for (int p = 0, found = 0; p < c->attr->parts; p++) {
@@ -142,6 +146,8 @@ static ref_stats combined(const ndp_op_call *c, int64_t t) {
         s.at_label += !best || first ? ndp_view_get(stats, p * rows + t, 2) : 0;
         s.mean += values ? ndp_view_get(stats, p * rows + t, 3) * sum : 0;
         s.best += values && first ? ndp_view_get(stats, p * rows + t, 4) : 0;
+        for (int i = 0; i < s.top.k; i++)
+            ndp_top_add(&s.top, ndp_view_get(stats, p * rows + t, NDP_XENT_STATS + i));
     }
     s.mean /= s.sum;
     return s;

@@ -9,6 +9,7 @@ typedef struct row_stats {
     double sum;
     float max, at_label; /* 0: the label is in another slice; of NDP_LABEL_BEST: the id with the largest logit */
     float mean, best;    /* with attr.values: of the logits by softmax; that id */
+    double entropy;      /* of the largest logits, where a weight is made of it */
 } row_stats;
 
 /* Of calls of softmax kernels: (logits, labels, ...). */
@@ -100,9 +101,9 @@ static void scale_row(int64_t n, const float *x, float factor, ndp_dtype type, v
 }
 
 /* x = exp(x - max) of the real columns -> (softmax - 1 at the label) scale. */
-static void gradient_row(const ndp_op_call *c, int64_t t, float *x, int64_t label, const row_stats *s) {
+static void gradient_row(const ndp_op_call *c, int64_t t, float *x, int64_t label, const row_stats *s, double weight) {
     const ndp_view *dlogits = &c->out[1];
-    double scale = ndp_xent_scale_at(&c->in[2], t);
+    double scale = ndp_xent_scale_at(&c->in[2], t) * weight;
     void *out = ndp_at(dlogits, t, 0);
     /* softmax - 1 at the label, rounded once; columns of padding get nothing */
     double slope = c->attr->cap > 0 ? 1 - pow((double)s->at_label / c->attr->cap, 2) : 1;
@@ -115,6 +116,15 @@ static void gradient_row(const ndp_op_call *c, int64_t t, float *x, int64_t labe
         ndp_st(out, NDP_BF16, label, d_label);
 }
 
+/* The largest logits. */
+static ndp_top top_of(const ndp_op_attr *a, const float *x) {
+    ndp_top top = {.k = ndp_top_count(a)};
+    for (int64_t i = 0; top.k > 0 && i < a->vocab; i++)
+        if (top.n < top.k || x[i] > top.x[top.n - 1])
+            ndp_top_add(&top, x[i]);
+    return top;
+}
+
 static void find_values(const ndp_op_attr *a, const float *x, row_stats *s) {
     if (a->values)
         s->mean = mean_of(a, x, s), s->best = id_of(a, x, s->max);
@@ -122,8 +132,9 @@ static void find_values(const ndp_op_attr *a, const float *x, row_stats *s) {
 
 /* The loss of a row, and with attr.train its gradient; `exps`: x already is exp(x - max). */
 static void finish_row(const ndp_op_call *c, int64_t t, float *x, int64_t label, const row_stats *s, bool exps) {
-    double whole = log(s->sum) + (double)s->max;
-    *(float *)ndp_at(&c->out[0], t, 0) = label_of(c, t) == NDP_LABEL_NONE ? 0 : (float)(whole - (double)s->at_label);
+    double whole = log(s->sum) + (double)s->max, nll = whole - (double)s->at_label;
+    double weight = ndp_token_weight_of(c->attr, s->entropy, nll);
+    *(float *)ndp_at(&c->out[0], t, 0) = label_of(c, t) == NDP_LABEL_NONE ? 0 : (float)(nll * weight);
     if (c->attr->values) {
         float *values = ndp_at(&c->out[2], t, 0);
         values[0] = (float)(whole - (double)s->mean), values[1] = s->best;
@@ -134,7 +145,7 @@ static void finish_row(const ndp_op_call *c, int64_t t, float *x, int64_t label,
         capped_exps(c->attr, x, s->max);
     else if (!exps)
         exp_sum(c->attr->vocab, x, s->max, true);
-    gradient_row(c, t, x, label, s);
+    gradient_row(c, t, x, label, s, weight);
 }
 
 /* A row without a label: neither loss nor gradient. */
@@ -156,7 +167,7 @@ void NDP_RANGE_KERNEL(softmax_xent)(const ndp_op_call *c, int64_t first, int64_t
             continue;
         }
         int64_t column = label_column(c->attr, label);
-        bool keep = c->attr->cap > 0 || c->attr->values;
+        bool keep = c->attr->cap > 0 || c->attr->values || ndp_top_count(c->attr) > 0;
         if (c->attr->cap > 0)
             cap_logits(c->attr, x);
         if (label == NDP_LABEL_BEST) {
@@ -165,6 +176,10 @@ void NDP_RANGE_KERNEL(softmax_xent)(const ndp_op_call *c, int64_t first, int64_t
         }
         row_stats s = keep ? stats_of(c->attr, x, column, false) : stats_of(c->attr, x, column, true);
         find_values(c->attr, x, &s);
+        ndp_top top = {.k = 0};
+        if (keep)
+            top = top_of(c->attr, x);
+        s.entropy = ndp_top_entropy(&top);
         finish_row(c, t, x, column, &s, !keep);
     }
 }
@@ -185,6 +200,11 @@ void NDP_RANGE_KERNEL(softmax_stats)(const ndp_op_call *c, int64_t first, int64_
         out[0] = s.max, out[1] = (float)s.sum, out[2] = s.at_label;
         if (c->attr->values)
             out[3] = s.mean, out[4] = s.best;
+        ndp_top top = {.k = 0};
+        if (label >= 0)
+            top = top_of(c->attr, ndp_at(&c->in[0], t, 0));
+        for (int i = 0; i < ndp_top_count(c->attr); i++)
+            out[NDP_XENT_STATS + i] = label < 0 ? 0 : (float)ndp_top_at(&top, i);
     }
 }
 
@@ -195,6 +215,7 @@ static row_stats combine(const ndp_op_call *c, int64_t t, int32_t label) {
     bool found = false, best = label == NDP_LABEL_BEST, values = c->attr->values;
     double total = 0;
     row_stats s = {.max = -INFINITY};
+    ndp_top top = {.k = ndp_top_count(c->attr)};
     for (int p = 0; p < c->attr->parts; p++)
         s.max = fmaxf(s.max, *(const float *)ndp_at(stats, p * rows + t, 0));
     for (int p = 0; p < c->attr->parts; p++) {
@@ -206,8 +227,11 @@ static row_stats combine(const ndp_op_call *c, int64_t t, int32_t label) {
         total += values ? sum * (double)part[3] : 0;
         s.best += values && leads ? part[4] : 0;
         found |= leads;
+        for (int i = 0; i < top.k; i++)
+            ndp_top_add(&top, part[NDP_XENT_STATS + i]);
     }
     s.mean = (float)(total / s.sum);
+    s.entropy = ndp_top_entropy(&top);
     return s;
 }
 
