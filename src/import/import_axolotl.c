@@ -35,6 +35,7 @@ static const import_word attentions[] = {{"eager sdp sdpa flash* flex* xformers*
                                          {"sage* s2* fp8 kernels-community/sage*", 0, exact_attention},
                                          {"kernels-community/*", 0, 0},
                                          {0}};
+static const import_word with_muon[] = {TRAINER_OPTIMIZERS, {"muon", (1 + NDP_MUON_SPECTRAL) | OPTIMIZER_OF_BF16, 0}, {0}};
 static const import_word packings[] = {{"Mxfp4Config FineGrainedFP8Config", 0, 0}, {"*", 0, no_quantization}, {0}};
 static const import_word excesses[] = {
     {"drop", EXCESS_DROP, 0}, {"truncate", EXCESS_TRUNCATE, 0}, {"raise", EXCESS_RAISE, 0}, {0}};
@@ -154,7 +155,7 @@ static const import_key keys[] = {
     {axolotl, "seed", INT64(job.train.seed, 0, INT64_MAX)},
 
     /* the optimizer */
-    {axolotl, "optimizer", WORD(read.optimizer, optimizers), SETTLED_BY("optimizer.name")},
+    {axolotl, "optimizer", WORD(read.optimizer, with_muon), SETTLED_BY("optimizer.name")},
     {axolotl, "learning_rate", NUMBER(job.optimizer.lr, "[0, inf)")},
     {axolotl, "adam_beta1", NUMBER(job.optimizer.betas[0], "[0, 1)")},
     {axolotl, "adam_beta2", NUMBER(job.optimizer.betas[1], "[0, 1)")},

@@ -77,22 +77,24 @@ static const import_word checkpointing_words[] = {
 static const char not_adamw[] =
     "not the same as AdamW with states of fp32 or of 8 bits; optimizer.name is one of:" OPTIMIZERS_LISTED;
 static const char not_lion[] = "not the same as Lion in fp32; optimizer.name is one of:" OPTIMIZERS_LISTED;
-static const import_word optimizers[] = {
-    {"adamw_torch adamw_torch_fused adamw_torch_xla adamw_torch_npu_fused adamw_hf adamw_apex_fused", 1 + NDP_ADAMW, 0},
-    {"paged_adamw_32bit paged_adamw", (1 + NDP_ADAMW) | OPTIMIZER_PAGED, 0},
-    {"adamw_bnb_8bit adamw_8bit", 1 + NDP_ADAMW8BIT, 0},
-    {"paged_adamw_8bit", (1 + NDP_ADAMW8BIT) | OPTIMIZER_PAGED, 0},
-    {"adamw_torch_8bit ao_adamw_8bit", (1 + NDP_ADAMW8BIT) | OPTIMIZER_OF_TORCHAO, 0},
-    {"adamw_torch_4bit ao_adamw_4bit", (1 + NDP_ADAMW8BIT) | OPTIMIZER_OF_4_BITS, 0},
-    {"sgd", 1 + NDP_SGD, 0},
-    {"lion_32bit", 1 + NDP_LION, 0},
-    {"paged_lion_32bit", (1 + NDP_LION) | OPTIMIZER_PAGED, 0},
-    {"lion_* paged_lion_*", 0, not_lion},
-    {"muon", (1 + NDP_MUON_SPECTRAL) | OPTIMIZER_OF_BF16, 0},
-    {"adamw_anyprecision adopt_adamw ao_adamw_* ademamix* paged_ademamix_* adafactor adagrad rmsprop* "
-     "galore_* apollo_adamw* schedule_free_* optimi_adamw came_pytorch grokadamw stable_adamw lomo adalomo dion",
-     0, not_adamw},
-    {0}};
+/* clang-format off */
+/* What transformers' Trainer calls optimizers. */
+#define TRAINER_OPTIMIZERS \
+    {"adamw_torch adamw_torch_fused adamw_torch_xla adamw_torch_npu_fused adamw_hf adamw_apex_fused", 1 + NDP_ADAMW, 0}, \
+    {"paged_adamw_32bit paged_adamw", (1 + NDP_ADAMW) | OPTIMIZER_PAGED, 0}, \
+    {"adamw_bnb_8bit adamw_8bit", 1 + NDP_ADAMW8BIT, 0}, \
+    {"paged_adamw_8bit", (1 + NDP_ADAMW8BIT) | OPTIMIZER_PAGED, 0}, \
+    {"adamw_torch_8bit ao_adamw_8bit", (1 + NDP_ADAMW8BIT) | OPTIMIZER_OF_TORCHAO, 0}, \
+    {"adamw_torch_4bit ao_adamw_4bit", (1 + NDP_ADAMW8BIT) | OPTIMIZER_OF_4_BITS, 0}, \
+    {"sgd", 1 + NDP_SGD, 0}, \
+    {"lion_32bit", 1 + NDP_LION, 0}, \
+    {"paged_lion_32bit", (1 + NDP_LION) | OPTIMIZER_PAGED, 0}, \
+    {"lion_* paged_lion_*", 0, not_lion}, \
+    {"adamw_anyprecision adopt_adamw ao_adamw_* ademamix* paged_ademamix_* adafactor adagrad rmsprop* galore_* " \
+     "apollo_adamw* schedule_free_* optimi_adamw came_pytorch grokadamw stable_adamw lomo adalomo dion", \
+     0, not_adamw}
+/* clang-format on */
+static const import_word optimizers[] = {TRAINER_OPTIMIZERS, {"muon", 0, not_adamw}, {0}};
 static const import_word starts[] = {
     {"true", 0, 0}, {"*", 0, "factors begin as PEFT's default: A uniform, B zero (adapter.init)"}, {0}};
 static const char no_schedule[] = "schedule.name is one of:" NDP_LR_SCHEDULES(LISTED);
