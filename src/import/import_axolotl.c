@@ -35,7 +35,8 @@ static const import_word attentions[] = {{"eager sdp sdpa flash* flex* xformers*
                                          {"sage* s2* fp8 kernels-community/sage*", 0, exact_attention},
                                          {"kernels-community/*", 0, 0},
                                          {0}};
-static const import_word with_muon[] = {TRAINER_OPTIMIZERS, {"muon", (1 + NDP_MUON_SPECTRAL) | OPTIMIZER_OF_BF16, 0}, {0}};
+static const import_word with_muon[] = {
+    TRAINER_OPTIMIZERS, {"muon", (1 + NDP_MUON_SPECTRAL) | OPTIMIZER_OF_BF16, 0}, {0}};
 static const import_word packings[] = {{"Mxfp4Config FineGrainedFP8Config", 0, 0}, {"*", 0, no_quantization}, {0}};
 static const import_word excesses[] = {
     {"drop", EXCESS_DROP, 0}, {"truncate", EXCESS_TRUNCATE, 0}, {"raise", EXCESS_RAISE, 0}, {0}};
