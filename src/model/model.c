@@ -1,5 +1,6 @@
 /* What all models have in common: how they begin and end, and frozen units. */
 #include "model/architecture.h"
+#include "model/tables.h"
 #include "model/tensors.h"
 
 #include <fnmatch.h>
@@ -79,7 +80,7 @@ ndp_status ndp_model_freeze(ndp_model *m) {
         for (int s = 0; s < NDP_SLOTS; s++)
             if (m->units[u].buffers[s] != NDP_NONE) {
                 ndp_buffer *b = &m->buffers[m->units[u].buffers[s]];
-                bool changes = !b->base && !ndp_model_is_frozen(&m->opts, m->units[u].name);
+                bool changes = !b->base && ndp_unit_trains(&m->opts, m->units[u].name, s);
                 b->trainable = changes && !has_no_grad(b);
                 b->moves = changes && has_no_grad(b) && m->opts.router.bias_rate > 0;
             }

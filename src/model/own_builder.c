@@ -110,7 +110,7 @@ static void lay_out(ndp_model_builder *b, const ndp_unit *u) {
             continue;
         ndp_buffer *of = &b->m->buffers[u->buffers[s]];
         if (s != NDP_SLOT_TIED) {
-            of->trainable = !of->base && !ndp_model_is_frozen(&b->m->opts, u->name);
+            of->trainable = !of->base && ndp_unit_trains(&b->m->opts, u->name, s);
             ndp_segments_layout(&of->segments);
         }
         b->graph.slots[s] = &of->segments;

@@ -349,8 +349,7 @@ static ndp_status need_buffer(ndp_model *m, ndp_unit *u, int slot) {
                          : by_name && slot == EXPERT_ADAPTER ? ".experts.trained"
                                                              : slot_names[slot];
     *b = (ndp_buffer){.name = ndp_arena_format(&m->arena, "%s%s", u->name, router ? ".router" : ending),
-
-                      .base = (m->opts.adapter.r > 0 || by_name) && slot != ADAPTER && slot != EXPERT_ADAPTER,
+                      .base = m->opts.adapter.r > 0 && slot != ADAPTER && slot != EXPERT_ADAPTER,
                       .owners = NDP_GROUP_SHARD};
     b->segments.items = ndp_arena_alloc(&m->arena, NDP_MOST_SEGMENTS * sizeof(ndp_segment));
     b->segments.packing = slot == KEPT || slot == STACKS ? m->opts.base : NDP_PACKING_NONE;
@@ -383,6 +382,10 @@ static int slot_of(const ndp_facts *f, const ndp_model_opts *o, const rule *r, c
     if (s->name && (ndp_adapter_saves(&o->adapter, s->name, f) || (r->when == SCORED && o->adapter.r > 0)))
         return ADAPTER;
     return !packs ? r->slot : stack ? EXPERT_BIAS : r->slot == ROUTER ? FIXED : r->slot;
+}
+
+bool ndp_unit_trains(const ndp_model_opts *o, const char *unit, int slot) {
+    return o->n_trained > 0 ? slot == ADAPTER || slot == EXPERT_ADAPTER : !ndp_model_is_frozen(o, unit);
 }
 
 ndp_status ndp_unit_trained_slot(const ndp_model *m, const ndp_unit *u, const ndp_segment *s, const ndp_facts *f,

@@ -128,6 +128,8 @@ typedef struct ndp_param_places {
 
 /* For those who make units: an empty table of places; */
 void ndp_places_clear(ndp_param_places *places);
+/* whether opts.frozen and opts.trained leave a buffer of a unit to be trained; */
+bool ndp_unit_trains(const ndp_model_opts *o, const char *unit, int slot);
 /* moves a tensor that opts.trained names from *slot, where it is without, to that of what is trained; `before`: where
  * the one before it is. NDP_ENOTSUP: it is glued to that one, and only one of them is trained; */
 ndp_status ndp_unit_trained_slot(const ndp_model *m, const ndp_unit *u, const ndp_segment *s, const ndp_facts *f,

@@ -132,6 +132,8 @@ static const change changes[] = {
     {"bias_rate", SCORED, .sets = {"moe.bias_rate=0.001"}, .refused = "moe.bias_rate"},
     {"bias_rate of softmax routers", MIXTURE, .sets = {"moe.bias_rate=0.001"}, .refused = "", .says = {"a model of qwen3_moe has none"}},
     {"rounds of rows to experts", MIXTURE, .sets = {"moe.capacity_factor=2"}},
+    {"weights of tokens", COSINE, .sets = {"loss.token_weight=entropy", "loss.entropy_k=5"}, .refused = "loss.token_weight loss.entropy_k"},
+    {"weight by entropy", COSINE, .sets = {"loss.token_weight=entropy", "loss.entropy_alpha=2", "loss.entropy_unit=3"}, .refused = "loss.token_weight loss.entropy_alpha loss.entropy_unit"},
     {"loss", PREFERENCE, .sets = {"loss.name=orpo"}, .refused = "loss.name loss.sft_weight", .says = {"dpo, now it is orpo"}},
     {"beta", PREFERENCE, .sets = {"loss.beta=0.5"}, .refused = "loss.beta"},
     {"variant", PREFERENCE, .sets = {"loss.variant=ipo"}, .refused = "loss.variant"},

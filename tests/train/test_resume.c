@@ -174,6 +174,17 @@ static void resume_shared_experts(void **state) {
     }
 }
 
+/* A checkpoint has the weights of frozen tensors, and no state of them. */
+static void check_frozen_tensors(const corpus *c, const char *name) {
+    char *folder = ndp_format("%s/checkpoints-%s", c->folder, name);
+    ndp_checkpoint *k;
+    CHECK_OK(ndp_checkpoint_open(folder, CUT, &k));
+    assert_non_null(ndp_checkpoint_find(k, "model.layers.0.mlp.down_proj.weight"));
+    assert_null(ndp_checkpoint_find(k, "optimizer.m.model.layers.0.mlp.down_proj.weight"));
+    ndp_checkpoint_close(k);
+    free(folder);
+}
+
 /* With frozen units, or some tensors trained: the same bits, and on another layout what one rank makes. */
 static void resume_frozen(void **state) {
     static const char *const precisions[] = {"fp32", "bf16"};
@@ -186,6 +197,7 @@ static void resume_frozen(void **state) {
         way four = twelve(data), tensor = twelve(tensor_data);
         outcome whole = train(&s, &four), cut = train_in_two(*state, &s, &four, &four);
         assert_true(same_bits(&cut, &whole));
+        check_frozen_tensors(*state, names[k]);
         outcome_release(&cut);
         cut = train_in_two(*state, &s, &four, &tensor);
         ndp_bounds bounds = bounds_of(&s, &four);
