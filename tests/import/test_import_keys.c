@@ -117,6 +117,10 @@ static const sample axolotl_samples[] = {
     {"lora_alpha", "7", "adapter: lora\nlora_target_linear: true\n"},
     {"lora_dropout", "0.5", "adapter: lora\nlora_target_linear: true\n"},
     {"lora_target_modules", "[q_proj]", "adapter: lora\nlora_target_linear: true\n"},
+    {"unfrozen_parameters", "[^lm_head.weight$]", ""},
+    {"eaft_k", "7", "use_eaft: true\n"},
+    {"eaft_alpha", "0.5", "use_eaft: true\n"},
+    {"use_eaft", "true", ""},
     {"lora_target_linear", "true", "adapter: lora\nlora_target_modules: [q_proj]\n"},
     {"lora_target_parameters", "[experts.down_proj]", "adapter: lora\nlora_target_linear: true\n"},
     {"lora_modules_to_save", "[lm_head]", "adapter: lora\nlora_target_linear: true\n"},
@@ -196,6 +200,9 @@ static const sample accelerate_samples[] = {
 };
 
 static const sample llamafactory_samples[] = {
+    {"eaft_alpha", "0.5", "use_eaft_loss: true\n"},
+    {"use_eaft_loss", "true", ""},
+    {"use_dft_loss", "true", ""},
     {"model_name_or_path", "other", ""},
     {"train_from_scratch", "true", ""},
     {"pref_loss", "ipo", "stage: dpo\n"},
