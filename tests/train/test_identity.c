@@ -117,6 +117,8 @@ static const change changes[] = {
     {"steps of a cosine", COSINE, .sets = {"train.steps=8"}, .refused = "train.steps", .says = {"lr of step 3: 0.000165 then, 0.000281913 now", "resume with --accept train.steps"}},
     {"overlong documents truncated", COSINE, .sets = {"data.sequence_length=12", "data.overlong=truncate"}, .refused = "data.sequence_length data.overlong"},
     {"longer documents", COSINE, .sets = {"data.min_tokens=2"}, .refused = "data.min_tokens"},
+    {"repeated documents", COSINE, .sets = {"data.unique=true"}, .refused = "data.unique"},
+    {"without the system's messages", COSINE, .sets = {"data.drop_system=true"}, .refused = "data.drop_system"},
     {"fewer documents", COSINE, .sets = {"data.max_documents=39"}, .refused = "data.max_documents"},
     {"steps and epochs", COSINE, .sets = {"train.epochs=1"}, .refused = "", .says = {"train.steps 4 and train.epochs 1 are both set"}},
     {"steps and a schedule that reads them", CONSTANT, .sets = {"schedule.name=linear", "train.steps=8"}, .refused = "schedule.name train.steps"},
