@@ -137,6 +137,7 @@ static const change changes[] = {
     {"weights of tokens", COSINE, .sets = {"loss.token_weight=entropy", "loss.entropy_k=5"}, .refused = "loss.token_weight loss.entropy_k"},
     {"weight by entropy", COSINE, .sets = {"loss.token_weight=entropy", "loss.entropy_alpha=2", "loss.entropy_unit=3"}, .refused = "loss.token_weight loss.entropy_alpha loss.entropy_unit"},
     {"loss", PREFERENCE, .sets = {"loss.name=orpo"}, .refused = "loss.name loss.sft_weight", .says = {"dpo, now it is orpo"}},
+    {"reward", PREFERENCE, .sets = {"loss.name=reward", "loss.center=0.1"}, .refused = "loss.name loss.center"},
     {"beta", PREFERENCE, .sets = {"loss.beta=0.5"}, .refused = "loss.beta"},
     {"variant", PREFERENCE, .sets = {"loss.variant=ipo"}, .refused = "loss.variant"},
     {"label_smoothing", PREFERENCE, .sets = {"loss.variant=robust", "loss.label_smoothing=0.1"}, .refused = "loss.variant loss.label_smoothing"},
