@@ -34,7 +34,7 @@ median() {
 }
 
 slower=0
-cases=0
+measured=0
 while read -r sets; do
     for ranks in 1 2; do
         [ $ranks = 1 ] || sets="$sets --set parallelism.dp_shard_size=2"
@@ -54,7 +54,7 @@ while read -r sets; do
             END { for (m in least) if (!best || least[m] < least[best]) best = m
                   printf "micro-batch %d: %.4f s, the fastest %d: %.4f s, %.3f; ", chosen, least[chosen], best, least[best], least[chosen] / least[best]
                   print of; exit !(least[chosen] <= 1.05 * least[best]) }' times || slower=$((slower + 1))
-        cases=$((cases + 1))
+        measured=$((measured + 1))
     done
 done <<'END'
 --set precision.compute=fp32
@@ -70,6 +70,6 @@ done <<'END'
 --set precision.states=bf16 --set precision.weights=bf16 --set precision.compute=bf16
 --set optimizer.name=lion --set data.packing=false
 END
-echo "$((cases - slower)) of $cases within 5% of the fastest"
-[ $slower = 0 ] || fail "$slower of $cases are more than 5% slower than the fastest"
+echo "$((measured - slower)) of $measured within 5% of the fastest"
+[ $slower = 0 ] || fail "$slower of $measured are more than 5% slower than the fastest"
 end_of_cases
