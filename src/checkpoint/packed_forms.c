@@ -30,7 +30,7 @@ static float in_type(float x, ndp_dtype type) {
 
 /* ---- what is looked for ---- */
 
-/* The tensor whose name is the first n bytes of `stem` and `suffix`; NULL: there is none, or no memory. */
+/* Returns the tensor named by the first n bytes of `stem` and `suffix`; NULL: the set lacks it, or no memory. */
 static const ndp_named_tensor *beside(ndp_weights *w, const char *stem, size_t n, const char *suffix) {
     const char *name = ndp_arena_format(&w->arena, "%.*s%s", (int)n, stem, suffix);
     return name ? ndp_weights_named(w, name) : NULL;

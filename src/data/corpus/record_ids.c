@@ -15,7 +15,7 @@ typedef struct id_record {
     ndp_rendering trained; /* the ranges alone */
 } id_record;
 
-/* A list with one number for each id. *out stays NULL if there is none. */
+/* Sets *out to the list `field`, n numbers (0: any); leaves it NULL where the record lacks the field. */
 static ndp_status find_list(const ndp_record_input *r, const char *field, size_t n, struct json_object **out) {
     struct json_object *list = json_object_object_get(r->object, field);
     if (!list)
